@@ -1,0 +1,32 @@
+// Clock: monotonic time, passed in by constructor so that deciding code and tests choose it. Unit: nanoseconds since an
+// arbitrary start.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace deepinfer {
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual int64_t now_ns() const = 0;
+};
+
+class SteadyClock final : public Clock {
+ public:
+  int64_t now_ns() const override {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+};
+
+class ManualClock final : public Clock {
+ public:
+  int64_t now_ns() const override { return now_ns_; }
+  void advance_ns(int64_t ns) { now_ns_ += ns; }
+
+ private:
+  int64_t now_ns_ = 0;
+};
+
+}  // namespace deepinfer

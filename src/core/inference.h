@@ -1,0 +1,99 @@
+// The waist: submit, cancel, a stream of token events. One engine and a whole cluster implement it alike; api/ speaks to nothing else.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "core/request.h"
+
+namespace deepinfer {
+
+enum class FinishReason : uint8_t {
+  kStop,       // a stop token was sampled
+  kLength,     // max_tokens reached
+  kContext,    // the model's context is full
+  kCancelled,  // cancel() was called
+  kError,      // a fault that ended this request alone; TokenEvent::message says which
+};
+
+struct TokenLogprob {
+  TokenId token;
+  float logprob;  // natural logarithm
+};
+
+struct Usage {
+  int32_t prompt_tokens = 0;
+  int32_t cached_tokens = 0;      // of the prompt, not computed but found in cache; the first choice's prefill
+  int32_t completion_tokens = 0;  // sampled for this choice, the stop token included
+};
+
+// One sampled token, or the end of a choice. Every choice of an accepted request gets exactly one event with `finished` set,
+// after which nothing more comes for it.
+struct TokenEvent {
+  RequestId request = 0;
+  int32_t choice = 0;          // 0..n-1
+  bool has_token = false;      // false only on an end without a token (cancelled, error)
+  TokenId token = -1;
+  float logprob = 0;           // if asked
+  int32_t num_top = 0;         // valid entries of top: the most likely first
+  std::array<TokenLogprob, kMaxTopLogprobs> top;
+  std::optional<FinishReason> finished;
+  Usage usage;                 // so far; final when finished
+  const char* message = "";    // static text, for kError
+};
+
+// Where events go. Called on the engine's thread between steps: must not block, throw or call back into the engine.
+// Released on any thread.
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  virtual void on_event(const TokenEvent& event) = 0;
+};
+
+// Numbers for /metrics and admission. Counters only grow.
+struct InferenceStats {
+  int32_t num_running = 0, num_waiting = 0;
+  int32_t num_blocks_total = 0, num_blocks_in_use = 0, num_blocks_cached = 0;  // cached: not in use, may be hit or evicted
+  int32_t block_tokens = 0;
+  uint64_t requests_total = 0, requests_finished_total = 0, requests_cancelled_total = 0, requests_failed_total = 0;
+  uint64_t prompt_tokens_total = 0, prefix_hit_tokens_total = 0, generation_tokens_total = 0;
+  uint64_t preemptions_total = 0, steps_total = 0;
+  double estimated_queue_seconds = 0;  // how long a request submitted now would wait, from measured rates
+};
+
+// What is served, as far as the waist needs to know.
+struct ModelCard {
+  std::string name;            // as clients name it
+  std::string architecture;    // "llama", "qwen2", …
+  int32_t vocab_size = 0;
+  int32_t max_context = 0;     // tokens, prompt and output together
+  int64_t created_unix_s = 0;  // time the weights file was last changed
+  std::vector<TokenId> stop_token_ids;  // the model's own end tokens
+};
+
+class Inference {
+ public:
+  virtual ~Inference() = default;
+
+  // Queues a request; its events go to `sink`, the first possibly before this returns. Thread-safe; never blocks on a step.
+  // Errors: kInvalidArgument (a parameter or token out of range; a prompt that can never fit, with what it would need),
+  // kResourceExhausted (the queue is full), kUnavailable (draining).
+  virtual Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) = 0;
+
+  // Ends a request (all choices) within one step. Unknown or finished ids are ignored. Thread-safe.
+  virtual void cancel(RequestId id) = 0;
+
+  virtual InferenceStats stats() const = 0;  // thread-safe
+  virtual const ModelCard& model() const = 0;
+
+  // Refuses new work; running requests go on. Thread-safe.
+  virtual void drain() = 0;
+};
+
+}  // namespace deepinfer

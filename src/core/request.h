@@ -1,0 +1,44 @@
+// What a user asks of the engine, in tokens: text, protocols and templates stay above this line (api/, recipe/).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace deepinfer {
+
+using TokenId = int32_t;
+using RequestId = uint64_t;  // unique in a process, never reused; 0 is none
+
+constexpr int32_t kMaxTopLogprobs = 20;
+constexpr int32_t kMaxChoices = 8;
+constexpr int32_t kMaxStopTokens = 16;
+
+// How the next token is chosen. The order of operations: logit_bias, penalties, min_tokens, then temperature, top_k, top_p, min_p.
+// Reported logprobs are those of the logits before temperature and truncation, after logit_bias and penalties.
+struct SamplingParams {
+  float temperature = 1.0f;         // >= 0; 0 is greedy (ties: the lowest id)
+  float top_p = 1.0f;               // (0, 1]
+  float min_p = 0.0f;               // [0, 1]; share of the largest probability
+  int32_t top_k = 0;                // 0: off
+  float repetition_penalty = 1.0f;  // > 0; divides positive logits of tokens in prompt or output, multiplies negative ones
+  float presence_penalty = 0.0f;    // subtracted once for tokens in the output
+  float frequency_penalty = 0.0f;   // subtracted per occurrence in the output
+  std::vector<std::pair<TokenId, float>> logit_bias;
+  uint64_t seed = 0;                // draws are keyed by (seed, choice, position): batches, restarts and preemption do not change them
+  int32_t top_logprobs = -1;        // -1: no logprobs; 0..kMaxTopLogprobs: the token's and that many of the most likely
+  int32_t max_tokens = 16;          // >= 1
+  int32_t min_tokens = 0;           // stop tokens cannot be sampled before this many
+  bool ignore_eos = false;          // the model's own stop tokens do not end the sequence
+  std::vector<TokenId> stop_token_ids;  // in addition to the model's own
+};
+
+struct Request {
+  std::vector<TokenId> prompt;  // not empty
+  SamplingParams sampling;
+  int32_t n = 1;                // choices, 1..kMaxChoices; they share the prompt's blocks
+  std::string tenant;           // prefix blocks are shared within a tenant only; "" is a tenant like others
+};
+
+}  // namespace deepinfer
