@@ -1,0 +1,51 @@
+// From sampled tokens to what a client sees: text (whole code points), split into reasoning and answer, with stop strings found and
+// text held back while it may be the start of one (longest prefix of any stop string). One object a choice; not thread-safe.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/inference.h"
+#include "tokenizer/tokenizer.h"
+
+namespace deepinfer::recipe {
+
+struct OutputEvent {
+  enum class Kind : uint8_t { kReasoning, kContent, kFinished };
+  Kind kind = Kind::kContent;
+  std::string text;                       // kReasoning, kContent: never empty
+  std::vector<TokenEvent> tokens;         // the tokens whose text this carries, for logprobs; empty unless logprobs are on
+  FinishReason reason = FinishReason::kStop;        // kFinished
+  std::optional<std::string> stop_string;           // kFinished by a stop string: which
+  Usage usage;                                      // kFinished
+  int32_t reasoning_tokens = 0;                     // kFinished
+  std::string error;                                // kFinished with kError
+};
+
+struct OutputOptions {
+  bool starts_in_reasoning = false;  // Prompt::starts_in_reasoning
+  bool split_reasoning = true;       // <think>…</think> written by control tokens or, for models without them, by text at the start
+  std::vector<std::string> stop;     // searched in answer text only
+  bool keep_token_events = false;    // fill OutputEvent::tokens
+};
+
+class OutputParser {
+ public:
+  OutputParser(const tokenizer::Tokenizer& tokenizer, OutputOptions options);
+  ~OutputParser();
+  OutputParser(OutputParser&&) noexcept;
+  OutputParser& operator=(OutputParser&&) noexcept;
+
+  // Appends what `event` makes visible. After a stop string matched, stopped() is true: the caller cancels the engine's sequence, and
+  // later events only complete the usage; exactly one kFinished comes out, on the engine's own end event.
+  void push(const TokenEvent& event, std::vector<OutputEvent>& out);
+  bool stopped() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace deepinfer::recipe
