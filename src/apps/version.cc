@@ -1,7 +1,22 @@
 #include "apps/version.h"
 
-namespace deepinfer::apps {
+#include <fmt/format.h>
 
-std::string_view version() { return "0.1.0"; }
+#include "git_description.h"
+
+namespace deepinfer::apps {
+namespace {
+
+#ifdef __clang__
+constexpr std::string_view kCompiler = "clang " __clang_version__;
+#else
+constexpr std::string_view kCompiler = "g++ " __VERSION__;
+#endif
+
+}  // namespace
+
+std::string_view version() { return DI_GIT_DESCRIPTION; }
+
+std::string version_text() { return fmt::format("deepinfer {}\ncompiler: {}\n", version(), kCompiler); }
 
 }  // namespace deepinfer::apps
