@@ -1,0 +1,73 @@
+// kv/block_pool.h: who owns which block of the arena. Counts references, finds blocks by key, evicts the least recently used. It never
+// touches the bytes: those are the model's. Engine thread only; after construction nothing allocates.
+//
+// A block is in one of three states:
+//   free    no reference, no key: its bytes mean nothing.
+//   in use  one or more references. With a key it is published: full, immutable, and others may take references to it.
+//   cached  no reference but a key: may be hit (and is in use again) or evicted (and is free), the least recently released first.
+// Invariants: free + in use + cached = all; a key is in the index exactly while its block carries it, so there are no hits on bytes
+// that are gone; a block gets its key only after the step that filled it (publish), so there are no hits on bytes not yet written.
+// Callers release a sequence's blocks from the last to the first: then a child is evicted before its parent, without which the
+// child could not be found. The alternative that lost: a radix tree over tokens, which says the same with more state (SGLang).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kv/block_key.h"
+#include "kv/prefix_index.h"
+
+namespace deepinfer::kv {
+
+class BlockPool {
+ public:
+  explicit BlockPool(int32_t num_blocks);  // >= 1
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
+
+  // A block with one reference and no key: a free one, the lowest ids first while untouched (so a small load touches little memory),
+  // else an evicted one. kNoBlock if all are in use.
+  BlockId allocate();
+  // The block with this key, with one more reference; kNoBlock if there is none.
+  BlockId acquire(const BlockKey& key);
+  void release(BlockId block);  // drops one reference
+
+  // Names a full block whose bytes are written. Returns the block that now answers to the key: `block` itself, or, if two sequences
+  // computed the same at the same time, the one that was first (`block` then stays private and unnamed).
+  BlockId publish(BlockId block, const BlockKey& key);
+  // Takes the name of a block in use away: nobody will find it again. For bytes that came under suspicion. No-op without a key.
+  void retract(BlockId block);
+
+  bool contains(const BlockKey& key) const { return index_.find(key) != kNoBlock; }
+  int32_t num_references(BlockId block) const { return blocks_[static_cast<size_t>(block)].references; }
+  bool is_published(BlockId block) const { return blocks_[static_cast<size_t>(block)].has_key; }
+
+  int32_t num_blocks() const { return static_cast<int32_t>(blocks_.size()); }
+  int32_t num_cached() const { return num_cached_; }
+  int32_t num_available() const { return static_cast<int32_t>(free_.size()) + num_cached_; }  // what allocate() could hand out
+  int32_t num_in_use() const { return num_blocks() - num_available(); }
+
+  // Walks everything and CHECKs the invariants; for tests. O(blocks).
+  void check_invariants() const;
+
+ private:
+  struct Block {
+    int32_t references = 0;
+    bool has_key = false;
+    BlockId newer = kNoBlock, older = kNoBlock;  // the list of cached blocks
+  };
+
+  Block& at(BlockId block) { return blocks_[static_cast<size_t>(block)]; }
+  void forget_key(BlockId block);
+  void link_newest(BlockId block);
+  void unlink(BlockId block);
+
+  std::vector<Block> blocks_;
+  std::vector<BlockKey> keys_;  // keys_[b] is valid while blocks_[b].has_key
+  PrefixIndex index_;
+  std::vector<BlockId> free_;  // a stack: the most recently freed is warm in the CPU's caches
+  BlockId newest_ = kNoBlock, oldest_ = kNoBlock;
+  int32_t num_cached_ = 0;
+};
+
+}  // namespace deepinfer::kv

@@ -1,0 +1,164 @@
+#include "kv/block_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <list>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "base/rng.h"
+
+namespace deepinfer::kv {
+namespace {
+
+BlockKey key_of(uint8_t n) {
+  BlockKey key;
+  key.bytes.fill(n);
+  return key;
+}
+
+TEST(BlockPool, HandsOutEveryBlockOnceLowestFirst) {
+  BlockPool pool(4);
+  for (BlockId expected = 0; expected < 4; ++expected) EXPECT_EQ(pool.allocate(), expected);
+  EXPECT_EQ(pool.allocate(), kNoBlock);
+  pool.release(2);
+  EXPECT_EQ(pool.allocate(), 2);
+  EXPECT_EQ(pool.num_in_use(), 4);
+}
+
+TEST(BlockPool, ABlockIsFoundOnlyAfterItIsPublished) {
+  BlockPool pool(2);
+  const BlockId block = pool.allocate();
+  EXPECT_EQ(pool.acquire(key_of(1)), kNoBlock);
+  EXPECT_EQ(pool.publish(block, key_of(1)), block);
+  EXPECT_EQ(pool.acquire(key_of(1)), block);
+  EXPECT_EQ(pool.num_references(block), 2);
+}
+
+TEST(BlockPool, TheSecondOfTwoEqualBlocksStaysPrivate) {
+  BlockPool pool(2);
+  const BlockId first = pool.allocate(), second = pool.allocate();
+  EXPECT_EQ(pool.publish(first, key_of(1)), first);
+  EXPECT_EQ(pool.publish(second, key_of(1)), first);
+  EXPECT_FALSE(pool.is_published(second));
+  pool.release(second);
+  EXPECT_EQ(pool.num_cached(), 0);  // nothing remembers it
+  pool.release(first);
+  EXPECT_EQ(pool.num_cached(), 1);
+}
+
+TEST(BlockPool, EvictsTheLeastRecentlyReleasedAndForgetsItsKey) {
+  BlockPool pool(2);
+  const BlockId a = pool.allocate(), b = pool.allocate();
+  pool.publish(a, key_of(1));
+  pool.publish(b, key_of(2));
+  pool.release(b);
+  pool.release(a);
+  EXPECT_EQ(pool.acquire(key_of(2)), b);  // a hit makes it recent
+  pool.release(b);
+  EXPECT_EQ(pool.allocate(), a);
+  EXPECT_FALSE(pool.contains(key_of(1)));
+  EXPECT_TRUE(pool.contains(key_of(2)));
+}
+
+TEST(BlockPool, ARetractedBlockIsNeverFoundAgain) {
+  BlockPool pool(2);
+  const BlockId a = pool.allocate();
+  pool.publish(a, key_of(1));
+  pool.retract(a);
+  EXPECT_FALSE(pool.contains(key_of(1)));
+  pool.release(a);
+  EXPECT_EQ(pool.num_cached(), 0);
+  pool.check_invariants();
+}
+
+// The naive twin: the same contract with maps and lists, nothing clever.
+class NaivePool {
+ public:
+  explicit NaivePool(int num_blocks) : free_(num_blocks) {}
+  bool can_allocate() const { return free_ > 0 || !cached_.empty(); }
+  // Returns the key that must have been evicted, if any.
+  std::optional<BlockKey> allocate() {
+    if (free_ > 0) return free_ -= 1, std::nullopt;
+    const BlockKey evicted = cached_.front();
+    cached_.pop_front();
+    by_key_.erase(evicted);
+    return evicted;
+  }
+  struct Entry {
+    BlockId block;
+    int references;
+  };
+  int free_;
+  std::list<BlockKey> cached_;  // oldest first
+  std::map<BlockKey, Entry> by_key_;
+};
+
+TEST(BlockPool, AgreesWithANaiveTwinUnderRandomOperations) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    Rng rng(seed);
+    const int num_blocks = 1 + static_cast<int>(rng.below(12));
+    BlockPool pool(num_blocks);
+    NaivePool twin(num_blocks);
+    struct Held {
+      BlockId block;
+      std::optional<BlockKey> key;
+    };
+    std::vector<Held> held;  // one entry a reference
+    for (int step = 0; step < 3000; ++step) {
+      const BlockKey key = key_of(static_cast<uint8_t>(rng.below(10)));
+      switch (rng.below(5)) {
+        case 0: {
+          const BlockId block = pool.allocate();
+          ASSERT_EQ(block != kNoBlock, twin.can_allocate());
+          if (block == kNoBlock) break;
+          const auto evicted = twin.allocate();
+          ASSERT_FALSE(evicted && pool.contains(*evicted));
+          for (const Held& h : held) ASSERT_NE(h.block, block) << "handed out twice";
+          held.push_back({block, std::nullopt});
+          break;
+        }
+        case 1: {
+          const BlockId block = pool.acquire(key);
+          const auto it = twin.by_key_.find(key);
+          ASSERT_EQ(block, it == twin.by_key_.end() ? kNoBlock : it->second.block);
+          if (block == kNoBlock) break;
+          if (it->second.references++ == 0) twin.cached_.remove(key);
+          held.push_back({block, key});
+          break;
+        }
+        case 2: {  // publish a private block
+          const auto it = std::find_if(held.begin(), held.end(), [](const Held& h) { return !h.key; });
+          if (it == held.end()) break;
+          const auto known = twin.by_key_.find(key);
+          ASSERT_EQ(pool.publish(it->block, key), known == twin.by_key_.end() ? it->block : known->second.block);
+          if (known == twin.by_key_.end()) {
+            twin.by_key_[key] = {it->block, 1};
+            it->key = key;
+          }
+          break;
+        }
+        default: {
+          if (held.empty()) break;
+          const size_t i = rng.below(held.size());
+          const Held h = held[i];
+          held.erase(held.begin() + static_cast<ptrdiff_t>(i));
+          pool.release(h.block);
+          if (!h.key) {
+            twin.free_ += 1;
+          } else if (--twin.by_key_[*h.key].references == 0) {
+            twin.cached_.push_back(*h.key);
+          }
+        }
+      }
+      pool.check_invariants();
+      ASSERT_EQ(pool.num_cached(), static_cast<int32_t>(twin.cached_.size()));
+      ASSERT_EQ(pool.num_available(), twin.free_ + static_cast<int32_t>(twin.cached_.size()));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace deepinfer::kv
