@@ -1,0 +1,85 @@
+// text_completion, whole and in chunks. Reasoning is text here like any other: these requests have no conversation.
+#include <boost/json/value.hpp>
+
+#include "recipe/answer.h"
+
+namespace deepinfer::recipe {
+namespace json = boost::json;
+namespace {
+
+int64_t num_code_points(std::string_view text) {
+  int64_t count = 0;
+  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  return count;
+}
+
+class CompletionAnswer final : public Answer {
+ public:
+  CompletionAnswer(AnswerInfo info, const tokenizer::Tokenizer& tokenizer) : Answer(std::move(info), tokenizer) {}
+
+ protected:
+  std::string_view object_name() const override { return "text_completion"; }
+
+  json::value first_chunk(Choice&, int32_t) const override { return nullptr; }
+
+  json::value delta_chunk(Choice& choice, int32_t index, const OutputEvent& event) const override {
+    json::value logprobs = info().logprobs ? token_lists(event.tokens, num_code_points(choice.text)) : json::value();
+    choice.text += event.text;  // text_offset counts from the start of the choice
+    return entry(index, event.text, std::move(logprobs), nullptr);
+  }
+
+  json::value finish_chunk(Choice& choice, int32_t index) const override {
+    return entry(index, "", nullptr, json::value(choice.finish_reason));
+  }
+
+  void collect(Choice& choice, const OutputEvent& event) const override {
+    choice.text += event.text;
+    choice.tokens.insert(choice.tokens.end(), event.tokens.begin(), event.tokens.end());
+  }
+
+  json::value whole_choice(const Choice& choice, int32_t index) const override {
+    json::value logprobs = info().logprobs ? token_lists(choice.tokens, 0) : json::value();
+    return entry(index, choice.text, std::move(logprobs), json::value(choice.finish_reason));
+  }
+
+ private:
+  static json::value entry(int32_t index, std::string_view text, json::value logprobs, json::value finish_reason) {
+    json::object out;
+    out["index"] = index;
+    out["text"] = text;
+    out["logprobs"] = std::move(logprobs);
+    out["finish_reason"] = std::move(finish_reason);
+    return out;
+  }
+
+  // Parallel lists; offsets in code points of the choice's text, `offset` being where the first token begins.
+  json::value token_lists(const std::vector<TokenEvent>& events, int64_t offset) const {
+    json::array tokens, token_logprobs, top_logprobs, text_offset;
+    for (const TokenEvent& event : events) {
+      tokens.push_back(json::value(token_text(event.token, tokenizer())));
+      token_logprobs.push_back(finite_logprob(event.logprob));
+      text_offset.push_back(offset);
+      offset += num_code_points(tokenizer().token_bytes(event.token));
+      json::object top;
+      for (int32_t i = 0; i < event.num_top; ++i) {
+        const TokenLogprob& other = event.top[static_cast<size_t>(i)];
+        top[token_text(other.token, tokenizer())] = finite_logprob(other.logprob);
+      }
+      top_logprobs.push_back(std::move(top));
+    }
+    json::object out;
+    out["tokens"] = std::move(tokens);
+    out["token_logprobs"] = std::move(token_logprobs);
+    out["top_logprobs"] = std::move(top_logprobs);
+    out["text_offset"] = std::move(text_offset);
+    return out;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Answer> make_completion_answer(AnswerInfo info, const tokenizer::Tokenizer& tokenizer) {
+  return std::make_unique<CompletionAnswer>(std::move(info), tokenizer);
+}
+
+}  // namespace deepinfer::recipe
