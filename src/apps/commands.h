@@ -1,0 +1,28 @@
+// The subcommands: each adds its flags to the tree and gives back what runs it. One file a subcommand; the order here is that of
+// --help. An action prints its result to stdout, its errors to stderr, and returns the exit code: 0 done, 1 the world failed
+// (a file, a port, a model), 2 wrong usage.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "base/result.h"
+
+namespace deepinfer::apps {
+
+using Action = std::function<int()>;
+
+struct Command {
+  CLI::App* app;
+  Action run;
+};
+
+constexpr int kExitDone = 0, kExitFailed = 1, kExitUsage = 2;
+
+// "deepinfer: <message>" on stderr. kInvalidArgument is wrong usage, everything else the world's fault.
+int report(const Error& error);
+
+Command add_completion(CLI::App& root);
+Command add_man(CLI::App& root);
+
+}  // namespace deepinfer::apps
