@@ -1,0 +1,250 @@
+// Workers over std::thread: an epoch counter starts a run, a counter of arrivals ends it, and a phase counter is the barrier.
+// Every wait spins first, since a wake-up costs hundreds of barriers, and gives the processor away once spinning has lasted
+// longer than any kernel should: the machine may be shared, or there may be fewer cores than threads.
+#include "kernels/team.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+
+namespace deepinfer {
+namespace {
+
+inline void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+// A pause is 40 to 140 cycles: about 50 us of spinning before the processor is offered to others.
+constexpr int kSpinsBeforeYield = 1500;
+// How long workers wait awake for the next run: decode steps follow each other within this, so they need no wake-up.
+constexpr std::chrono::microseconds kAwake{100};
+
+cpu_set_t initial_affinity() {
+  // Read once, before the first run() pins its caller: Workers made later must see the processors of the process.
+  static const cpu_set_t set = [] {
+    cpu_set_t s;
+    CPU_ZERO(&s);
+    CHECK(sched_getaffinity(0, sizeof s, &s) == 0);
+    return s;
+  }();
+  return set;
+}
+
+// The processors this process may use, one of each physical core first, then their siblings.
+std::vector<int> processors(int& num_cores) {
+  const cpu_set_t allowed = initial_affinity();
+  std::vector<int> first, second;
+  cpu_set_t taken;
+  CPU_ZERO(&taken);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed)) continue;
+    if (CPU_ISSET(cpu, &taken)) {
+      second.push_back(cpu);
+      continue;
+    }
+    first.push_back(cpu);
+    // "0,64" or "0-1": the other threads of this core come after all cores have one.
+    std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
+    for (int low; file >> low;) {
+      int high = low;
+      if (file.peek() == '-') file.get(), file >> high;
+      for (int sibling = low; sibling <= high && sibling >= 0 && sibling < CPU_SETSIZE; ++sibling) CPU_SET(sibling, &taken);
+      if (file.peek() == ',') file.get();
+    }
+  }
+  num_cores = static_cast<int>(first.size());
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+// Whole processors that the control group's quota pays for; a large number when there is no quota.
+int quota_processors() {
+  std::string folder;
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);)
+    if (line.starts_with("0::")) folder = line.substr(3);
+  for (const std::string& path : {"/sys/fs/cgroup" + folder + "/cpu.max", std::string("/sys/fs/cgroup/cpu.max")}) {
+    std::ifstream file(path);
+    int64_t quota = 0, period = 0;
+    if (file >> quota >> period && period > 0) return static_cast<int>(std::max<int64_t>(1, quota / period));
+  }
+  return CPU_SETSIZE;
+}
+
+void pin_to(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  // A refusal (a sandbox) costs speed only.
+  (void)pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
+// What all threads of a team touch; each hot word on its own cache line.
+struct Shared {
+  explicit Shared(int n, bool over) : size(n), oversubscribed(over) {}
+  const int size;
+  const bool oversubscribed;
+  alignas(64) std::atomic<uint32_t> epoch{0};   // one more for each run
+  alignas(64) std::atomic<int> running{0};      // workers that have not finished the current run
+  alignas(64) std::atomic<int> arrived{0};      // at the barrier
+  alignas(64) std::atomic<uint32_t> phase{0};   // barriers passed
+  alignas(64) std::atomic<int64_t> ticket{0};
+  // Written by the caller before epoch, read by workers after it.
+  alignas(64) void (*fn)(void*, Team&) = nullptr;
+  void* context = nullptr;
+  bool stop = false;
+};
+
+template <class Done>
+void spin_until(const Shared& shared, Done done) {
+  int spins = shared.oversubscribed ? kSpinsBeforeYield : 0;
+  while (!done()) {
+    if (spins < kSpinsBeforeYield) {
+      ++spins;
+      pause_cpu();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
+class ThreadTeam final : public Team {
+ public:
+  ThreadTeam(int index, Shared& shared) : Team(index, shared.size), shared_(shared) {}
+
+  void barrier() override {
+    if (size_ == 1) return;
+    const uint32_t phase = shared_.phase.load(std::memory_order_relaxed);
+    if (shared_.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
+      shared_.arrived.store(0, std::memory_order_relaxed);
+      shared_.phase.store(phase + 1, std::memory_order_release);
+    } else {
+      spin_until(shared_, [&] { return shared_.phase.load(std::memory_order_acquire) != phase; });
+    }
+  }
+  int64_t next_ticket() override { return shared_.ticket.fetch_add(1, std::memory_order_relaxed); }
+  void reset_tickets() override {
+    barrier();
+    if (index_ == 0) shared_.ticket.store(0, std::memory_order_relaxed);
+    barrier();
+  }
+
+ private:
+  Shared& shared_;
+};
+
+class ThreadWorkers final : public Workers {
+ public:
+  ThreadWorkers(int num_threads, bool pin) {
+    int num_cores = 0;
+    processors_ = processors(num_cores);
+    const int available = std::min(static_cast<int>(processors_.size()), quota_processors());
+    const int size = num_threads > 0 ? num_threads : std::max(1, std::min(num_cores, quota_processors()));
+    // More threads than processors cannot be pinned one to one, and must not spin against each other.
+    const bool oversubscribed = size > available;
+    pin_ = pin && size > 1 && !oversubscribed;
+    shared_ = std::make_unique<Shared>(size, oversubscribed);
+    caller_team_ = std::make_unique<ThreadTeam>(0, *shared_);
+    for (int index = 1; index < size; ++index) threads_.emplace_back([this, index] { work(index); });
+  }
+
+  ~ThreadWorkers() override {
+    if (!threads_.empty()) {
+      shared_->stop = true;
+      start();
+      for (std::thread& thread : threads_) thread.join();
+    }
+    if (caller_pinned_ && pthread_equal(caller_, pthread_self())) {
+      (void)pthread_setaffinity_np(caller_, sizeof caller_affinity_, &caller_affinity_);
+    }
+  }
+
+  int size() const override { return shared_->size; }
+
+ private:
+  void run_erased(void (*fn)(void*, Team&), void* context) override {
+    if (shared_->size == 1) {
+      fn(context, *caller_team_);
+      return;
+    }
+    if (pin_) pin_caller();
+    shared_->fn = fn;
+    shared_->context = context;
+    start();
+    fn(context, *caller_team_);
+    spin_until(*shared_, [&] { return shared_->running.load(std::memory_order_acquire) == 0; });
+  }
+
+  void start() {
+    shared_->running.store(shared_->size - 1, std::memory_order_relaxed);
+    shared_->epoch.fetch_add(1, std::memory_order_seq_cst);
+    shared_->epoch.notify_all();  // a load when nobody sleeps
+  }
+
+  // The calling thread computes as well, so it gets the first processor, until the Workers end.
+  void pin_caller() {
+    if (caller_pinned_ && pthread_equal(caller_, pthread_self())) return;
+    caller_ = pthread_self();
+    caller_pinned_ = pthread_getaffinity_np(caller_, sizeof caller_affinity_, &caller_affinity_) == 0;
+    pin_to(processors_[0]);
+  }
+
+  void work(int index) {
+    if (pin_) pin_to(processors_[index]);
+    ThreadTeam team(index, *shared_);
+    for (uint32_t seen = 0;;) {
+      await_epoch(seen);
+      ++seen;
+      if (shared_->stop) return;
+      shared_->fn(shared_->context, team);
+      shared_->running.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  // Returns when the epoch is no longer `seen`: awake for a while, then asleep.
+  void await_epoch(uint32_t seen) {
+    const auto changed = [&] { return shared_->epoch.load(std::memory_order_acquire) != seen; };
+    if (changed()) return;
+    const auto sleep_at = std::chrono::steady_clock::now() + kAwake;
+    if (!shared_->oversubscribed) {
+      while (std::chrono::steady_clock::now() < sleep_at) {
+        for (int i = 0; i < 16; ++i) {
+          if (changed()) return;
+          pause_cpu();
+        }
+      }
+    }
+    while (!changed()) shared_->epoch.wait(seen, std::memory_order_acquire);
+  }
+
+  std::vector<int> processors_;
+  bool pin_ = false;
+  std::unique_ptr<Shared> shared_;
+  std::unique_ptr<ThreadTeam> caller_team_;
+  std::vector<std::thread> threads_;
+  bool caller_pinned_ = false;
+  pthread_t caller_{};
+  cpu_set_t caller_affinity_{};
+};
+
+}  // namespace
+
+std::unique_ptr<Workers> Workers::create(int num_threads, bool pin) {
+  CHECK(num_threads >= 0);
+  return std::make_unique<ThreadWorkers>(num_threads, pin);
+}
+
+}  // namespace deepinfer
