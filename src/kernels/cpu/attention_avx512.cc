@@ -1,0 +1,57 @@
+// bf16 caches through vdpbf16ps, which takes both numbers of a pair in one instruction; the other formats in float.
+#include "kernels/cpu/attention_impl.h"
+
+namespace deepinfer::cpu {
+namespace {
+
+// The activation pair is broadcast from memory inside the instruction: no register and no load of its own.
+DI_INLINE void dot_pair(__m512& sum, __m512bh panel, const uint16_t* pair) {
+  asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(panel), "m"(*reinterpret_cast<const int32_t*>(pair)));
+}
+
+struct Bf16Policy {
+  using Number = uint16_t;
+  static constexpr int kWeightStride = kScoreStride;
+
+  template <int MR>
+  static DI_INLINE void block(const uint16_t* a, int64_t lda, const std::byte* const* panels, int count, int n, float* c, int64_t ldc) {
+    __m512 sum[MR][2];
+    each<MR>([&](auto r) { sum[r][0] = sum[r][1] = _mm512_setzero_ps(); });
+    for (int p = 0; p < count; ++p) {
+      const std::byte* panel = panels[p];
+      for (int i = 0; i < n; i += 2, panel += 128, a += 2) {
+        const auto w0 = reinterpret_cast<__m512bh>(_mm512_load_si512(panel)), w1 = reinterpret_cast<__m512bh>(_mm512_load_si512(panel + 64));
+        each<MR>([&](auto r) __attribute__((always_inline)) {
+          dot_pair(sum[r][0], w0, a + r * lda);
+          dot_pair(sum[r][1], w1, a + r * lda);
+        });
+      }
+    }
+    each<MR>([&](auto r) {
+      _mm512_storeu_ps(c + r * ldc, sum[r][0]);
+      _mm512_storeu_ps(c + r * ldc + 16, sum[r][1]);
+    });
+  }
+  static void product(const uint16_t* a, int64_t lda, int rows, const std::byte* const* panels, int count, int n, float* c, int64_t ldc) {
+    row_blocks<12>(rows, [&](int r, auto mr) {
+      block<decltype(mr)::value>(a + r * lda, lda, panels, count, n, c + r * ldc, ldc);
+    });
+  }
+  static void scale_scores(const AttentionTile&, int) {}
+  static DI_INLINE void store_weights(const AttentionTile& tile, int row, int key, __m512 e) {
+    auto* out = reinterpret_cast<uint16_t*>(tile.weights) + row * kWeightStride + key;
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(e)));
+  }
+  static void clear_weights(const AttentionTile& tile, int row) {
+    for (int j = 0; j < tile.num_blocks * kKvBlockTokens; j += 16) store_weights(tile, row, j, _mm512_setzero_ps());
+  }
+};
+
+}  // namespace
+
+void attend_partition_avx512(const AttentionTile& tile) {
+  if (tile.kv.format == KvFormat::kBf16) return attend_partition_impl<Bf16Policy>(tile);
+  attend_partition_float(tile);
+}
+
+}  // namespace deepinfer::cpu
