@@ -10,10 +10,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
-#include <vector>
+#include <string_view>
 
 #include "kernels/dtype.h"
+#include "kernels/pages.h"
 #include "kernels/team.h"
 
 namespace deepinfer {
@@ -38,14 +38,20 @@ struct LinearSource {
 
 class Linear;
 
-// Scratch for one activation matrix in the form that a Linear wants. Made by quantize_rows, read by linear(). Owned by the model's
-// workspace; sized for the largest step, so that a step allocates nothing.
+// Scratch for one activation matrix in the form that a Linear wants: filled by prepare(), read by apply(). Owned by the model's
+// workspace and sized for the largest step, so that a step allocates nothing; memory that no step touches stays unmapped.
 class ActivationBuffer {
  public:
+  // For up to max_rows rows (and always one a thread) of up to max_cols numbers.
   void reserve(int64_t max_rows, int64_t max_cols);
-  // layout private to linear.cc / cpu kernels
-  std::vector<std::byte> storage;
-  int64_t max_rows = 0, max_cols = 0;
+  int64_t max_rows() const { return max_rows_; }
+  int64_t max_cols() const { return max_cols_; }
+  std::byte* data() const { return pages_.data(); }  // layout private to linear.cc
+  int64_t bytes() const { return pages_.size(); }
+
+ private:
+  Pages pages_;
+  int64_t max_rows_ = 0, max_cols_ = 0;
 };
 
 class Linear {
