@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "git_description.h"
+#include "kernels/linear.h"
 
 namespace deepinfer::apps {
 namespace {
@@ -17,6 +18,10 @@ constexpr std::string_view kCompiler = "g++ " __VERSION__;
 
 std::string_view version() { return DI_GIT_DESCRIPTION; }
 
-std::string version_text() { return fmt::format("deepinfer {}\ncompiler: {}\n", version(), kCompiler); }
+std::string version_text() {
+  std::string isas;
+  for (const Isa isa : available_isas()) isas += fmt::format("{}{}", isas.empty() ? "" : " ", isa_name(isa));
+  return fmt::format("deepinfer {}\ncompiler: {}\ninstruction sets: {}\n", version(), kCompiler, isas);
+}
 
 }  // namespace deepinfer::apps
