@@ -13,18 +13,30 @@
 namespace deepinfer::apps {
 namespace {
 
-std::string long_name(const CLI::Option& option) { return option.get_lnames().empty() ? "" : option.get_lnames().front(); }
+// What a flag is called outside the command line. Of the positionals only MODEL has a name there: a service has no other way.
+std::string long_name(const CLI::Option& option) {
+  if (!option.get_lnames().empty()) return option.get_lnames().front();
+  return option.get_single_name() == "MODEL" ? "model" : "";
+}
 
 CLI::Option* find_flag(CLI::App& command, const std::string& name) {
   for (CLI::Option* option : command.get_options())
-    if (!option->get_positional() && long_name(*option) == name) return option;
+    if (long_name(*option) == name) return option;
   return nullptr;
 }
 
-bool any_command_has(const CommandRow& root, const std::string& flag) {
-  for (const CommandRow* command : all_commands(root))
-    for (const FlagRow& row : command->flags)
-      if (row.long_name == flag) return true;
+bool any_command_has(const CLI::App& root, const std::string& flag) {
+  for (const CLI::App* command : root.get_subcommands([](const CLI::App*) { return true; })) {
+    for (const CLI::Option* option : command->get_options())
+      if (long_name(*option) == flag) return true;
+    if (any_command_has(*command, flag)) return true;
+  }
+  return false;
+}
+
+bool is_command(const CLI::App& root, const std::string& name) {
+  for (const CLI::App* command : root.get_subcommands([](const CLI::App*) { return true; }))
+    if (command->get_name() == name || is_command(*command, name)) return true;
   return false;
 }
 
@@ -56,14 +68,14 @@ Result<std::vector<std::string>> as_text(const toml::node& node, const std::stri
 }
 
 // Keys of one table of the file. At the top, keys of other subcommands and tables are left for those.
-Result<> apply_table(const CommandRow& all, CLI::App& command, const toml::table& table, const std::string& path, bool top) {
+Result<> apply_table(const CLI::App& root, CLI::App& command, const toml::table& table, const std::string& path, bool top) {
   for (const auto& [key, node] : table) {
     const std::string name(key.str());
     if (top && node.is_table()) continue;
     const std::string where = fmt::format("{}: {}", path, top ? name : command.get_name() + "." + name);
     CLI::Option* option = find_flag(command, name);
     if (option == nullptr || name == "config" || name == "help") {
-      if (top && name != "config" && name != "help" && any_command_has(all, name)) continue;
+      if (top && name != "config" && name != "help" && any_command_has(root, name)) continue;
       return Error{Code::kInvalidArgument, where + " is not a flag; see --help for those there are"};
     }
     if (option->count() > 0) continue;  // the command line or the environment said it
@@ -73,7 +85,7 @@ Result<> apply_table(const CommandRow& all, CLI::App& command, const toml::table
   return {};
 }
 
-Result<> apply_file(const CommandRow& all, CLI::App& command, const std::string& path) {
+Result<> apply_file(const CLI::App& root, CLI::App& command, const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
   if (!stream) return Error{Code::kIo, fmt::format("{} cannot be read: {}", path, std::strerror(errno))};
   toml::table file;
@@ -84,13 +96,11 @@ Result<> apply_file(const CommandRow& all, CLI::App& command, const std::string&
   }
   for (const auto& [key, node] : file) {
     if (!node.is_table()) continue;
-    bool known = false;
-    for (const CommandRow* row : all_commands(all)) known |= row->path.substr(row->path.rfind(' ') + 1) == key.str();
-    if (!known) return Error{Code::kInvalidArgument, fmt::format("{}: [{}] is not a subcommand", path, std::string(key.str()))};
+    if (!is_command(root, std::string(key.str()))) return Error{Code::kInvalidArgument, fmt::format("{}: [{}] is not a subcommand", path, std::string(key.str()))};
   }
   // The subcommand's own table says it more closely than the top.
-  if (const toml::table* own = file[command.get_name()].as_table()) DI_TRY(apply_table(all, command, *own, path, false));
-  return apply_table(all, command, file, path, true);
+  if (const toml::table* own = file[command.get_name()].as_table()) DI_TRY(apply_table(root, command, *own, path, false));
+  return apply_table(root, command, file, path, true);
 }
 
 }  // namespace
@@ -104,7 +114,6 @@ Environment process_environment() {
 }
 
 Result<> apply_settings(const CLI::App& root, CLI::App& command, const Environment& environment) {
-  const CommandRow all = flag_table(root);
   for (CLI::Option* option : command.get_options()) {
     const std::string name = long_name(*option);
     if (name.empty() || name == "help" || option->count() > 0) continue;
@@ -113,7 +122,7 @@ Result<> apply_settings(const CLI::App& root, CLI::App& command, const Environme
   }
   const CLI::Option* config = find_flag(command, "config");
   if (config == nullptr || config->count() == 0) return {};
-  return apply_file(all, command, config->results().back());
+  return apply_file(root, command, config->results().back());
 }
 
 }  // namespace deepinfer::apps

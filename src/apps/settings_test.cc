@@ -22,7 +22,7 @@ struct Fixture {
   int32_t port = 8080, rounds = 5;
   bool quiet = false;
   std::optional<uint64_t> kv_memory;
-  std::string config;
+  std::string config, model;
   std::map<std::string, std::string> variables;
 
   Fixture() {
@@ -31,6 +31,7 @@ struct Fixture {
     flags.size("--kv-memory", kv_memory, "", "half");
     flags.toggle("--quiet", quiet, "");
     flags.text("--config", config, "FILE", "");
+    flags.text("MODEL", model, "MODEL", "");
     Flags(*bench).number("--rounds", rounds, 1, 99, "N", "");
   }
   Result<> parse(std::vector<std::string> arguments) {
@@ -56,7 +57,7 @@ class File {
 };
 
 TEST(Settings, CommandLineBeforeEnvironmentBeforeFileBeforeDefault) {
-  const File file("port = 1\nkv-memory = \"1KiB\"\nrounds = 7\n[serve]\nport = 2\nquiet = true\n");
+  const File file("model = \"m.gguf\"\nport = 1\nkv-memory = \"1KiB\"\nrounds = 7\n[serve]\nport = 2\nquiet = true\n");
   {
     Fixture f;
     ASSERT_TRUE(f.parse({"serve"}));
@@ -70,6 +71,7 @@ TEST(Settings, CommandLineBeforeEnvironmentBeforeFileBeforeDefault) {
     EXPECT_EQ(f.port, 2) << "the subcommand's table goes before the top";
     EXPECT_EQ(f.kv_memory, 1024u);
     EXPECT_TRUE(f.quiet);
+    EXPECT_EQ(f.model, "m.gguf");
   }
   {
     Fixture f;
