@@ -1,0 +1,90 @@
+#include "engine/loaded_model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include "model/dense.h"
+#include "model/dense_weights.h"
+
+namespace deepinfer::engine {
+namespace {
+
+// A folder's name or a file's without its extension: what a user would call it.
+std::string served_name(const std::string& path) {
+  std::filesystem::path p = std::filesystem::weakly_canonical(path);
+  if (p.extension() == ".gguf" || p.extension() == ".safetensors") p = p.stem();
+  return p.filename().string();
+}
+
+int64_t last_change_s(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 ? int64_t{status.st_mtime} : 0;
+}
+
+ModelCard make_card(const std::string& path, const model::DenseConfig& config, const tokenizer::Tokenizer& tokenizer) {
+  ModelCard card{.name = served_name(path),
+                 .architecture = std::string(model::dense_architecture_name(config.architecture)),
+                 .vocab_size = config.vocab_size,
+                 .max_context = config.max_context,
+                 .created_unix_s = last_change_s(path),
+                 .stop_token_ids = config.eos_ids};
+  // Both sources count: the tokenizer knows an end of turn that many a config does not list.
+  for (const TokenId id : tokenizer.stop_ids())
+    if (std::find(card.stop_token_ids.begin(), card.stop_token_ids.end(), id) == card.stop_token_ids.end()) card.stop_token_ids.push_back(id);
+  return card;
+}
+
+// The embedding may have more rows than the tokenizer has tokens (padding for alignment), never fewer.
+Result<> check_vocabulary(const OpenModel& open) {
+  const int32_t tokens = open.text.tokenizer->vocab_size();
+  if (tokens > open.config.vocab_size)
+    return Error{Code::kCorruption, fmt::format("{}: the tokenizer has {} tokens, the embedding {} rows", open.path, tokens, open.config.vocab_size)};
+  return {};
+}
+
+}  // namespace
+
+Result<OpenModel> open_model(const std::string& path) {
+  OpenModel open;
+  open.path = path;
+  DI_TRY(open.file, model::open_model_file(path));
+  DI_TRY(open.config, model::read_dense_config(open.file));
+  // Bound here only to be checked: an error must come before anything slow. The views are cheap to bind again.
+  DI_TRY(model::bind_dense(open.file.checkpoint(), open.config));
+  DI_TRY(open.text, read_model_text(open.file));
+  DI_TRY(check_vocabulary(open));
+  open.card = make_card(path, open.config, *open.text.tokenizer);
+  return open;
+}
+
+Result<ModelText> open_text(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    // The weights of a folder are not looked at.
+    model::ModelFile folder;
+    folder.folder = path;
+    return read_model_text(folder);
+  }
+  DI_TRY(const model::ModelFile file, model::open_model_file(path, model::GgufFile::UnsupportedTypes::kList));
+  return read_model_text(file);
+}
+
+Result<LoadedModel> load_weights(OpenModel open, const WeightOptions& options, Workers& workers) {
+  if (options.max_context > open.config.max_context)
+    return Error{Code::kInvalidArgument, fmt::format("{}: a context of {} was asked for; the model has {}", open.path, options.max_context, open.config.max_context)};
+  std::unique_ptr<model::Checkpoint> checkpoint;
+  if (open.file.gguf != nullptr) checkpoint = std::move(open.file.gguf);
+  else checkpoint = std::move(open.file.safetensors);
+  DI_TRY(const model::DenseWeights weights, model::bind_dense(*checkpoint, open.config));
+  LoadedModel loaded;
+  loaded.model = model::make_dense_model(open.config, weights, std::move(checkpoint),
+                                         {.activations = options.activations, .kv_format = options.kv_format, .isa = default_isa()}, workers);
+  loaded.text = std::move(open.text);
+  loaded.card = std::move(open.card);
+  if (options.max_context > 0) loaded.card.max_context = options.max_context;
+  return loaded;
+}
+
+}  // namespace deepinfer::engine

@@ -1,0 +1,52 @@
+// From the path that a user names to everything that serving needs: weights packed for this machine, tokenizer, chat template, card.
+// Two steps, so that what is wrong with a file is said before the seconds that packing takes, and so that tools that only look at
+// text or metadata never touch the weights:
+//   open_model(path)            maps the file, reads and checks all that stands beside the weights: milliseconds
+//   load_weights(open, …)       binds every tensor and packs it: all threads
+// Every error is one sentence that names the file.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "core/inference.h"
+#include "engine/model_text.h"
+#include "kernels/kv_format.h"
+#include "kernels/linear.h"
+#include "kernels/team.h"
+#include "model/dense_config.h"
+#include "model/model.h"
+#include "model/model_file.h"
+
+namespace deepinfer::engine {
+
+struct OpenModel {
+  std::string path;
+  model::ModelFile file;
+  model::DenseConfig config;
+  ModelText text;
+  ModelCard card;  // max_context: the model's own
+};
+
+// Errors: those of the readers; kCorruption if tokenizer and embedding disagree.
+Result<OpenModel> open_model(const std::string& path);
+
+// Tokenizer and template alone: also of a file that holds no weights.
+Result<ModelText> open_text(const std::string& path);
+
+struct WeightOptions {
+  Activations activations = Activations::kFast;
+  KvFormat kv_format = KvFormat::kBf16;
+  int32_t max_context = 0;  // 0: the model's own; more than that is an error
+};
+
+struct LoadedModel {
+  std::unique_ptr<model::Model> model;
+  ModelText text;
+  ModelCard card;  // max_context as served
+};
+
+Result<LoadedModel> load_weights(OpenModel open, const WeightOptions& options, Workers& workers);
+
+}  // namespace deepinfer::engine
