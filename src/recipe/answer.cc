@@ -41,6 +41,7 @@ void Answer::finish_choice(Choice& choice, const OutputEvent& event) {
     case FinishReason::kContext: choice.finish_reason = "length"; break;
     case FinishReason::kCancelled:
       choice.finish_reason = "cancelled";
+      cancelled_ = !failed_;
       failed_ = true;
       if (error_.empty()) error_ = "the request was cancelled by the server";
       break;

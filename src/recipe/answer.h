@@ -34,6 +34,7 @@ class Answer {
   bool finished() const { return num_finished_ == info_.n; }  // every choice has its kFinished
   // Set once a choice ended in an error or was cancelled without the client's wish: no answer that looks whole may follow.
   bool failed() const { return failed_; }
+  bool cancelled() const { return cancelled_; }  // failed, but by no fault
   const std::string& error() const { return error_; }
 
   // Streams, after finished(): the usage chunk if asked for, and the end mark.
@@ -80,7 +81,7 @@ class Answer {
   const tokenizer::Tokenizer& tokenizer_;
   std::vector<Choice> choices_;
   int32_t num_finished_ = 0;
-  bool failed_ = false;
+  bool failed_ = false, cancelled_ = false;
   std::string error_;
   Usage usage_;
   int32_t reasoning_tokens_ = 0;

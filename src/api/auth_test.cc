@@ -1,0 +1,62 @@
+#include "api/auth.h"
+
+#include <gtest/gtest.h>
+
+#include "api/routes.h"
+
+namespace deepinfer::api {
+namespace {
+
+TEST(ApiKeys, ReadsKeysAndTenants) {
+  const Result<ApiKeys> keys = ApiKeys::parse("# ours\nplain\n\n acme : k1 \r\nacme:k2\nother:k3", "keys");
+  ASSERT_TRUE(keys) << keys.error().message;
+  EXPECT_TRUE(keys->required());
+  EXPECT_EQ(keys->tenant_of("plain"), "");
+  ASSERT_TRUE(keys->tenant_of("k1"));
+  EXPECT_EQ(keys->tenant_of("k1"), keys->tenant_of("k2"));
+  EXPECT_NE(keys->tenant_of("k1"), keys->tenant_of("k3"));
+  EXPECT_EQ(keys->tenant_of("k1")->find("acme"), std::string::npos);
+  EXPECT_FALSE(keys->tenant_of("acme:k1"));
+  EXPECT_FALSE(keys->tenant_of(""));
+  EXPECT_FALSE(keys->tenant_of("k"));
+}
+
+TEST(ApiKeys, RefusesFilesThatAreNone) {
+  EXPECT_EQ(ApiKeys::parse("", "f").error().message, "f holds no API key");
+  EXPECT_EQ(ApiKeys::parse("a\nb\na\n", "f").error().message, "f line 3: this key appears twice");
+  EXPECT_FALSE(ApiKeys::parse("two words", "f"));
+  EXPECT_FALSE(ApiKeys::parse(":key", "f"));
+  EXPECT_FALSE(ApiKeys::parse("tenant:", "f"));
+  const Result<ApiKeys> absent = ApiKeys::load("/nonexistent/keys");
+  ASSERT_FALSE(absent);
+  EXPECT_EQ(absent.error().code, Code::kIo);
+}
+
+TEST(ApiKeys, AcceptsEitherHeader) {
+  EXPECT_EQ(presented_key("Bearer abc", ""), "abc");
+  EXPECT_EQ(presented_key("bearer  abc ", "x"), "abc");
+  EXPECT_EQ(presented_key("Basic abc", "x"), "x");
+  EXPECT_EQ(presented_key("", " x "), "x");
+  EXPECT_EQ(presented_key("", ""), "");
+}
+
+TEST(Routes, FindsEndpoints) {
+  EXPECT_EQ(find_route("/v1/chat/completions").endpoint, Endpoint::kChat);
+  EXPECT_EQ(find_route("/chat/completions?x=1").endpoint, Endpoint::kChat);
+  EXPECT_EQ(find_route("/beta/chat/completions").endpoint, Endpoint::kChat);
+  EXPECT_EQ(find_route("/beta/v1/completions/").endpoint, Endpoint::kCompletions);
+  EXPECT_EQ(find_route("/beta/models").endpoint, Endpoint::kUnknown);
+  EXPECT_EQ(find_route("/v1/models").endpoint, Endpoint::kModels);
+  EXPECT_EQ(find_route("/v1/models/a%2Fb").model_id, "a/b");
+  EXPECT_EQ(find_route("/v1/models/a/b").model_id, "a/b");
+  EXPECT_EQ(find_route("/tokenize").endpoint, Endpoint::kTokenize);
+  EXPECT_TRUE(find_route("/v1/embeddings").known_elsewhere);
+  EXPECT_TRUE(find_route("/v1/audio/speech").known_elsewhere);
+  EXPECT_FALSE(find_route("/v1/audiobook").known_elsewhere);
+  for (const char* target : {"", "/", "*", "/v1", "/v1/", "//", "/v1chat/completions", "/v1/v1/models", "http://a/v1/models"}) {
+    EXPECT_EQ(find_route(target).endpoint, Endpoint::kUnknown) << target;
+  }
+}
+
+}  // namespace
+}  // namespace deepinfer::api

@@ -1,0 +1,45 @@
+// What a client is told when something is wrong: the one envelope of Chat and text completions, and the HTTP status with it.
+// The only place that turns Codes into statuses.
+#pragma once
+
+#include <boost/json/object.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "recipe/fields.h"
+
+namespace deepinfer::api {
+
+struct ApiError {
+  int status = 500;
+  std::string type = "internal_error", code = "internal_error";
+  std::string message;
+  std::string param;                            // empty: null
+  std::optional<int64_t> retry_after_s;         // 429 and 503: tells clients when
+  std::optional<int64_t> num_prompt_tokens, max_context;  // context_length_exceeded
+};
+
+boost::json::object error_json(const ApiError& error);
+
+ApiError bad_request(std::string message, std::string param = "");
+ApiError bad_field(const recipe::FieldProblem& problem);
+ApiError not_found(std::string message);
+ApiError queue_full(int64_t retry_after_s);
+ApiError draining();
+ApiError overloaded(std::string message);
+ApiError internal_error(std::string message);
+ApiError missing_key(bool one_was_sent);
+
+struct LengthProblem {
+  int64_t num_prompt_tokens, max_tokens, max_context;  // max_tokens 0: none was asked for
+  std::string_view param;                              // "messages" or "prompt"
+};
+ApiError context_exceeded(const LengthProblem& problem);
+
+// An error from below the waist.
+ApiError from_error(const Error& error, double estimated_queue_seconds);
+int64_t retry_after_seconds(double estimated_queue_seconds);  // at least 1
+
+}  // namespace deepinfer::api

@@ -1,0 +1,225 @@
+#include "api/generation_run.h"
+
+#include <boost/json/value.hpp>
+
+#include "base/check.h"
+
+namespace deepinfer::api {
+namespace {
+
+using std::chrono::steady_clock;
+
+// A client that goes away is logged with the code that the field uses for it.
+constexpr int kClientClosedRequest = 499;
+
+double seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+int64_t to_ns(Connection::Time time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
+ApiError failure(const recipe::Answer& answer) {
+  return answer.cancelled() ? overloaded(answer.error()) : internal_error(answer.error());
+}
+
+}  // namespace
+
+GenerationRun::GenerationRun(Connection& connection, Generation generation, Framing framing, Headers headers, std::string_view endpoint,
+                             Connection::Time arrived, RequestRecord& record)
+    : connection_(connection),
+      service_(connection.service()),
+      generation_(std::move(generation)),
+      framing_(framing),
+      headers_(std::move(headers)),
+      endpoint_(endpoint),
+      arrived_(arrived),
+      record_(record),
+      last_sent_(steady_clock::now()) {
+  const recipe::AnswerInfo& info = generation_.info;
+  answer_ = generation_.chat ? recipe::make_chat_answer(info, service_.tokenizer) : recipe::make_completion_answer(info, service_.tokenizer);
+  choices_.reserve(static_cast<size_t>(info.n));
+  for (int32_t i = 0; i < info.n; ++i) {
+    choices_.push_back({.parser = recipe::OutputParser(service_.tokenizer, generation_.output)});
+  }
+  record_.model = info.model;
+  record_.stream = info.stream;
+  // Only a stream is bounded: a whole answer is collected as fast as it comes, whatever the client does.
+  const size_t max_events = info.stream ? service_.options.max_buffered_events : SIZE_MAX;
+  mailbox_ = std::make_shared<Mailbox>(max_events, service_.clock, connection_.waker());
+}
+
+GenerationRun::~GenerationRun() {
+  mailbox_->close();
+  if (id_ != 0 && !all_ended()) cancel();
+}
+
+asio::awaitable<bool> GenerationRun::run() {
+  record_.usage.prompt_tokens = static_cast<int32_t>(generation_.request.prompt.size());
+  const Result<RequestId> id = service_.inference.submit(std::move(generation_.request), mailbox_);
+  if (!id) co_return co_await refuse(from_error(id.error(), service_.inference.stats().estimated_queue_seconds));
+  id_ = *id;
+  while (true) {
+    connection_.watch();
+    if (connection_.gone()) abandon("the client closed the connection");
+    if (connection_.aborted()) cancel();
+    collect();
+    if (answer_->failed() && !discarding_) {
+      co_await report_failure();
+    } else if (!frames_.empty() && !all_ended()) {
+      if (!co_await send_frames()) abandon("the client took too long to read");
+    } else if (all_ended()) {
+      break;
+    } else {
+      co_await connection_.wait_until(next_deadline());
+      co_await on_silence();
+    }
+  }
+  co_return co_await finish();
+}
+
+void GenerationRun::collect() {
+  if (!mailbox_->take(events_) && !discarding_) abandon("the client took too long to read");
+  for (const TimedEvent& timed : events_) on_event(timed);
+}
+
+void GenerationRun::on_event(const TimedEvent& timed) {
+  const TokenEvent& event = timed.event;
+  CHECK(event.choice >= 0);
+  CHECK(event.choice < static_cast<int32_t>(choices_.size()));
+  Choice& choice = choices_[static_cast<size_t>(event.choice)];
+  CHECK(!choice.ended);  // one end event a choice, nothing after it
+  if (event.has_token) note_token(choice, timed.at_ns);
+  const bool was_stopped = choice.parser.stopped();
+  outputs_.clear();
+  choice.parser.push(event, outputs_);
+  for (const recipe::OutputEvent& output : outputs_) answer_->on_output(event.choice, output, frames_);
+  if (event.finished) {
+    choice.ended = true;
+    num_ended_ += 1;
+    if (was_stopped) num_stopped_ -= 1;
+  } else if (choice.parser.stopped() && !was_stopped) {
+    num_stopped_ += 1;
+  }
+  // A stop string ends one choice; the engine can only end them all, so a stopped choice waits for its siblings.
+  if (num_stopped_ > 0 && num_stopped_ + num_ended_ == static_cast<int32_t>(choices_.size())) cancel();
+  if (discarding_) frames_.clear();
+}
+
+void GenerationRun::note_token(Choice& choice, int64_t at_ns) {
+  if (first_token_ns_ == 0) {
+    first_token_ns_ = at_ns;
+    service_.metrics.first_token(seconds(at_ns - to_ns(arrived_)));
+  }
+  if (choice.last_token_ns != 0) {
+    const double interval = seconds(at_ns - choice.last_token_ns);
+    service_.metrics.next_token(interval);
+    interval_sum_s_ += interval;
+    num_intervals_ += 1;
+  }
+  choice.last_token_ns = at_ns;
+}
+
+void GenerationRun::cancel() {
+  if (cancelled_) return;
+  cancelled_ = true;
+  service_.inference.cancel(id_);
+}
+
+void GenerationRun::abandon(std::string_view reason) {
+  if (discarding_) return;
+  discarding_ = true;
+  frames_.clear();
+  record_.status = kClientClosedRequest;
+  record_.error = reason;
+  cancel();
+  connection_.close();
+}
+
+asio::awaitable<bool> GenerationRun::refuse(const ApiError& error) {
+  Response response = error_response(error);
+  response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
+  record_.status = error.status;
+  record_.error = error.message;
+  service_.metrics.request_ended(endpoint_, "refused");
+  co_return co_await connection_.write(format_response(response, framing_)) && framing_.keep_alive;
+}
+
+// Nothing that looks like success may follow.
+asio::awaitable<void> GenerationRun::report_failure() {
+  const ApiError error = failure(*answer_);
+  record_.status = error.status;
+  record_.error = error.message;
+  if (head_sent_) {
+    recipe::append_sse(error_json(error), frames_);
+    frames_ += recipe::kSseDone;
+    co_await send_frames(/*last=*/true);
+  } else {
+    Response response = error_response(error);
+    response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
+    co_await connection_.write(format_response(response, {.version = framing_.version, .keep_alive = false}));
+  }
+  frames_.clear();
+  discarding_ = true;
+  cancel();
+}
+
+asio::awaitable<bool> GenerationRun::send_frames(bool last) {
+  std::string out;
+  if (!head_sent_) {
+    Response head{.content_type = "text/event-stream; charset=utf-8", .headers = headers_};
+    head.headers.emplace_back("Cache-Control", "no-cache");
+    head.headers.emplace_back("X-Accel-Buffering", "no");
+    out = format_stream_head(head, framing_);
+    head_sent_ = true;
+    record_.status = 200;
+  }
+  append_chunk(frames_, framing_, out);
+  if (last) append_last_chunk(framing_, out);
+  frames_.clear();
+  last_sent_ = steady_clock::now();
+  co_return co_await connection_.write(out);
+}
+
+Connection::Time GenerationRun::next_deadline() const {
+  const ServerOptions& options = service_.options;
+  if (!generation_.info.stream || discarding_) return Connection::Time::max();
+  if (head_sent_) return last_sent_ + options.keep_alive_interval;
+  return options.early_headers ? steady_clock::now() : arrived_ + options.header_delay;
+}
+
+// The deadline passed without frames: a stream shows that it lives.
+asio::awaitable<void> GenerationRun::on_silence() {
+  if (!generation_.info.stream || discarding_ || steady_clock::now() < next_deadline()) co_return;
+  if (head_sent_) frames_ += recipe::kSseKeepAlive;
+  if (!co_await send_frames()) abandon("the client took too long to read");
+}
+
+asio::awaitable<bool> GenerationRun::finish() {
+  finish_record();
+  if (discarding_) co_return false;
+  if (generation_.info.stream) {
+    answer_->end_stream(frames_);
+    const bool sent = co_await send_frames(/*last=*/true);
+    if (!sent) record_.status = kClientClosedRequest;
+    co_return sent && framing_.keep_alive && framing_.version == 11;
+  }
+  const Response response{.body = answer_->body(), .headers = headers_};
+  const bool sent = co_await connection_.write(format_response(response, framing_));
+  record_.status = sent ? 200 : kClientClosedRequest;
+  co_return sent && framing_.keep_alive;
+}
+
+void GenerationRun::finish_record() {
+  record_.usage = answer_->usage();
+  if (record_.status == kClientClosedRequest || answer_->cancelled()) {
+    record_.finish = "cancelled";
+  } else {
+    record_.finish = answer_->failed() ? "error" : answer_->finish_reason();
+  }
+  if (first_token_ns_ != 0) record_.ttft_ms = seconds(first_token_ns_ - to_ns(arrived_)) * 1e3;
+  if (num_intervals_ > 0) record_.tpot_ms = interval_sum_s_ / static_cast<double>(num_intervals_) * 1e3;
+  service_.metrics.request_ended(endpoint_, record_.finish);
+  service_.metrics.answered(seconds(to_ns(steady_clock::now()) - to_ns(arrived_)), record_.usage);
+}
+
+}  // namespace deepinfer::api

@@ -1,0 +1,113 @@
+#include "api/json_reader.h"
+
+#include <fmt/format.h>
+#include <simdjson.h>
+
+#include <boost/json/value.hpp>
+#include <optional>
+
+namespace deepinfer::api {
+namespace json = boost::json;
+namespace {
+
+std::optional<uint32_t> hex4(std::string_view text) {
+  if (text.size() < 4) return std::nullopt;
+  uint32_t value = 0;
+  for (size_t i = 0; i < 4; ++i) {
+    const char c = text[i];
+    uint32_t digit;
+    if (c >= '0' && c <= '9') {
+      digit = static_cast<uint32_t>(c - '0');
+    } else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f') {
+      digit = static_cast<uint32_t>((c | 0x20) - 'a' + 10);
+    } else {
+      return std::nullopt;
+    }
+    value = value * 16 + digit;
+  }
+  return value;
+}
+
+bool is_high(uint32_t unit) { return unit >= 0xD800 && unit < 0xDC00; }
+bool is_low(uint32_t unit) { return unit >= 0xDC00 && unit < 0xE000; }
+
+// Depth is bounded by the parser.
+json::value hold(const simdjson::dom::element& element) {
+  using Type = simdjson::dom::element_type;
+  switch (element.type()) {
+    case Type::ARRAY: {
+      const simdjson::dom::array list = element.get_array().value_unsafe();
+      json::array out;
+      out.reserve(list.size());
+      for (const simdjson::dom::element item : list) out.push_back(hold(item));
+      return out;
+    }
+    case Type::OBJECT: {
+      const simdjson::dom::object fields = element.get_object().value_unsafe();
+      json::object out;
+      for (const auto field : fields) out.insert_or_assign(field.key, hold(field.value));
+      return out;
+    }
+    case Type::INT64: return element.get_int64().value_unsafe();
+    case Type::UINT64: return element.get_uint64().value_unsafe();
+    case Type::DOUBLE: return element.get_double().value_unsafe();
+    case Type::STRING: return json::value(element.get_string().value_unsafe());
+    case Type::BOOL: return element.get_bool().value_unsafe();
+    case Type::NULL_VALUE: break;
+  }
+  return nullptr;
+}
+
+std::string_view reason(simdjson::error_code error) {
+  switch (error) {
+    case simdjson::UTF8_ERROR: return "it is not valid UTF-8";
+    case simdjson::EMPTY: return "it is empty";
+    case simdjson::UNCLOSED_STRING: return "a string is not closed";
+    case simdjson::UNESCAPED_CHARS: return "a string holds a control character that must be escaped";
+    case simdjson::STRING_ERROR: return "a string holds a bad escape";
+    case simdjson::NUMBER_ERROR: return "a number is malformed or does not fit";
+    default: return "the syntax is wrong";
+  }
+}
+
+}  // namespace
+
+void replace_lone_surrogates(std::string& text) {
+  const std::string_view view = text;
+  size_t at = text.find('\\');
+  while (at != std::string::npos && at + 1 < text.size()) {
+    size_t next = at + 2;  // a backslash always takes the next byte with it
+    const std::optional<uint32_t> unit = text[at + 1] == 'u' ? hex4(view.substr(at + 2)) : std::nullopt;
+    if (unit) next = at + 6;
+    if (unit && is_high(*unit)) {
+      const bool escape = view.substr(next, 2) == "\\u";
+      const std::optional<uint32_t> low = escape ? hex4(view.substr(next + 2)) : std::nullopt;
+      if (low && is_low(*low)) {
+        next += 6;
+      } else {
+        text.replace(at, 6, "\\ufffd");
+      }
+    } else if (unit && is_low(*unit)) {
+      text.replace(at, 6, "\\ufffd");
+    }
+    at = text.find('\\', next);
+  }
+}
+
+Result<json::object> read_json_object(std::string body) {
+  replace_lone_surrogates(body);
+  const size_t size = body.size();
+  body.append(simdjson::SIMDJSON_PADDING, ' ');
+  simdjson::dom::parser parser;
+  simdjson::dom::element root;
+  simdjson::error_code error = parser.allocate(size, kMaxJsonDepth);
+  if (error == simdjson::SUCCESS) error = parser.parse(body.data(), size, /*realloc_if_needed=*/false).get(root);
+  if (error == simdjson::DEPTH_ERROR) {
+    return Error{Code::kInvalidArgument, fmt::format("the body is nested deeper than {} levels", kMaxJsonDepth)};
+  }
+  if (error != simdjson::SUCCESS) return Error{Code::kInvalidArgument, fmt::format("the body is not valid JSON: {}", reason(error))};
+  if (!root.is_object()) return Error{Code::kInvalidArgument, "the body must be a JSON object"};
+  return std::move(hold(root).get_object());
+}
+
+}  // namespace deepinfer::api

@@ -1,0 +1,21 @@
+// A client's body to a JSON object: simdjson checks and reads (UTF-8, depth, numbers), Boost.JSON holds. The rules that clients
+// depend on are here: a lone surrogate escape, which clients write that cut strings in UTF-16, becomes U+FFFD instead of an error;
+// of a key that appears twice the last value counts, in the first one's place.
+#pragma once
+
+#include <boost/json/object.hpp>
+#include <string>
+
+#include "base/result.h"
+
+namespace deepinfer::api {
+
+constexpr size_t kMaxJsonDepth = 256;
+
+// Errors: kInvalidArgument, worded for the client. Takes the body by value: it is changed in place and gets simdjson's padding.
+Result<boost::json::object> read_json_object(std::string body);
+
+// Replaces escapes of lone surrogates by \ufffd, which has as many bytes. Exposed for its test.
+void replace_lone_surrogates(std::string& json);
+
+}  // namespace deepinfer::api

@@ -1,0 +1,108 @@
+#include "api/metrics.h"
+
+#include <prometheus/text_serializer.h>
+
+namespace deepinfer::api {
+namespace {
+
+using prometheus::BuildCounter;
+using prometheus::BuildGauge;
+using prometheus::BuildHistogram;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Buckets = prometheus::Histogram::BucketBoundaries;
+
+const Buckets& seconds_to_first() {
+  static const Buckets buckets = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640};
+  return buckets;
+}
+const Buckets& seconds_per_token() {
+  static const Buckets buckets = {0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5, 5};
+  return buckets;
+}
+const Buckets& seconds_in_all() {
+  static const Buckets buckets = {0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920};
+  return buckets;
+}
+const Buckets& token_counts() {
+  static const Buckets buckets = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000, 1000000};
+  return buckets;
+}
+
+struct Scraped {
+  const char* name;
+  const char* help;
+  MetricType type;
+  double value;
+};
+
+MetricFamily family(const Scraped& scraped, const std::string& model) {
+  MetricFamily out{.name = scraped.name, .help = scraped.help, .type = scraped.type, .metric = {}};
+  prometheus::ClientMetric metric;
+  metric.label = {{"model_name", model}};
+  (scraped.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = scraped.value;
+  out.metric.push_back(std::move(metric));
+  return out;
+}
+
+}  // namespace
+
+Metrics::Metrics(const std::string& model)
+    : model_(model),
+      responses_(BuildCounter().Name("deepinfer_http_responses_total").Help("HTTP answers by endpoint and status.").Register(registry_)),
+      requests_(BuildCounter().Name("deepinfer_requests_total").Help("Generating requests by how they ended.").Labels({{"model_name", model}}).Register(registry_)),
+      connections_(BuildGauge().Name("deepinfer_http_connections").Help("Open client connections.").Register(registry_).Add({})),
+      ttft_(BuildHistogram().Name("deepinfer_time_to_first_token_seconds").Help("From the arrival of a request to its first token.")
+                .Register(registry_).Add({{"model_name", model}}, seconds_to_first())),
+      tpot_(BuildHistogram().Name("deepinfer_time_per_output_token_seconds").Help("Between two tokens of a choice.")
+                .Register(registry_).Add({{"model_name", model}}, seconds_per_token())),
+      e2e_(BuildHistogram().Name("deepinfer_e2e_request_latency_seconds").Help("From the arrival of a request to the end of its answer.")
+               .Register(registry_).Add({{"model_name", model}}, seconds_in_all())),
+      prompt_tokens_(BuildHistogram().Name("deepinfer_request_prompt_tokens").Help("Prompt tokens of a request.")
+                         .Register(registry_).Add({{"model_name", model}}, token_counts())),
+      completion_tokens_(BuildHistogram().Name("deepinfer_request_generation_tokens").Help("Sampled tokens of a request, all choices.")
+                             .Register(registry_).Add({{"model_name", model}}, token_counts())) {}
+
+void Metrics::response_sent(std::string_view endpoint, int status) {
+  responses_.Add({{"endpoint", std::string(endpoint)}, {"code", std::to_string(status)}}).Increment();
+}
+
+void Metrics::request_ended(std::string_view endpoint, std::string_view outcome) {
+  requests_.Add({{"endpoint", std::string(endpoint)}, {"outcome", std::string(outcome)}}).Increment();
+}
+
+void Metrics::answered(double e2e_seconds, const Usage& usage) {
+  e2e_.Observe(e2e_seconds);
+  prompt_tokens_.Observe(usage.prompt_tokens);
+  completion_tokens_.Observe(usage.completion_tokens);
+}
+
+std::string Metrics::text(const InferenceStats& stats) const {
+  const double blocks = std::max(1, stats.num_blocks_total);
+  const auto counted = [](uint64_t value) { return static_cast<double>(value); };
+  const Scraped scraped[] = {
+      {"deepinfer_num_requests_running", "Requests that take part in steps.", MetricType::Gauge, double(stats.num_running)},
+      {"deepinfer_num_requests_waiting", "Requests that wait for their first step.", MetricType::Gauge, double(stats.num_waiting)},
+      {"deepinfer_queue_seconds_estimate", "How long a request that came now would wait.", MetricType::Gauge, stats.estimated_queue_seconds},
+      {"deepinfer_kv_cache_usage_ratio", "Share of KV blocks in use, 0 to 1.", MetricType::Gauge, stats.num_blocks_in_use / blocks},
+      {"deepinfer_kv_blocks", "KV blocks there are.", MetricType::Gauge, double(stats.num_blocks_total)},
+      {"deepinfer_kv_blocks_in_use", "KV blocks held by running requests.", MetricType::Gauge, double(stats.num_blocks_in_use)},
+      {"deepinfer_kv_blocks_cached", "KV blocks kept for prefix hits.", MetricType::Gauge, double(stats.num_blocks_cached)},
+      {"deepinfer_kv_block_tokens", "Tokens of a KV block.", MetricType::Gauge, double(stats.block_tokens)},
+      {"deepinfer_engine_requests_total", "Requests that the engine accepted.", MetricType::Counter, counted(stats.requests_total)},
+      {"deepinfer_engine_requests_finished_total", "Requests that ended with an answer.", MetricType::Counter, counted(stats.requests_finished_total)},
+      {"deepinfer_engine_requests_cancelled_total", "Requests that were cancelled.", MetricType::Counter, counted(stats.requests_cancelled_total)},
+      {"deepinfer_engine_requests_failed_total", "Requests that a fault ended.", MetricType::Counter, counted(stats.requests_failed_total)},
+      {"deepinfer_prompt_tokens_total", "Prompt tokens, cached ones included.", MetricType::Counter, counted(stats.prompt_tokens_total)},
+      {"deepinfer_prefix_cache_hit_tokens_total", "Prompt tokens found in cache.", MetricType::Counter, counted(stats.prefix_hit_tokens_total)},
+      {"deepinfer_generation_tokens_total", "Sampled tokens.", MetricType::Counter, counted(stats.generation_tokens_total)},
+      {"deepinfer_num_preemptions_total", "Times a request lost its blocks and was computed again.", MetricType::Counter, counted(stats.preemptions_total)},
+      {"deepinfer_engine_steps_total", "Forward passes.", MetricType::Counter, counted(stats.steps_total)},
+  };
+  std::vector<MetricFamily> families;
+  for (const Scraped& one : scraped) families.push_back(family(one, model_));
+  for (MetricFamily& one : registry_.Collect()) families.push_back(std::move(one));
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace deepinfer::api

@@ -1,0 +1,45 @@
+// What all connections of a server share. Immutable but for counters, which are atomic.
+#pragma once
+
+#include <boost/asio/thread_pool.hpp>
+#include <atomic>
+#include <string>
+#include <string_view>
+
+#include "api/metrics.h"
+#include "api/server.h"
+#include "base/clock.h"
+#include "base/rng.h"
+
+namespace deepinfer::api {
+
+struct Service {
+  Service(ServerOptions options, const ServerParts& parts, uint64_t id_key);
+
+  const ServerOptions options;
+  Inference& inference;
+  const tokenizer::Tokenizer& tokenizer;
+  const recipe::PromptRenderer* const renderer;
+  const SteadyClock clock;
+  Metrics metrics;
+  boost::asio::thread_pool workers;
+
+  std::atomic<bool> draining = false;
+  std::atomic<bool> stopping = false;          // the io threads are gone: workers only clear their queue
+  std::atomic<int32_t> num_preparing = 0;      // requests between their head and submit()
+  std::atomic<size_t> pending_body_bytes = 0;
+
+  const std::string& model_name() const { return options.model_name; }
+  bool knows_model(std::string_view name) const;
+  // No room for another request; the estimate then says when to come back.
+  bool queue_is_full() const;
+
+  uint64_t random_u64();
+  std::string new_id(std::string_view prefix);  // prefix and 24 hex digits
+
+ private:
+  const uint64_t id_key_;
+  std::atomic<uint64_t> id_counter_ = 0;
+};
+
+}  // namespace deepinfer::api
