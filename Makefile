@@ -35,7 +35,7 @@ lint:
 	cmake --build build/lint
 	tools/tidy.py
 
-# Builds the libFuzzer targets; run one as build/fuzz/fuzz/NAME fuzz/corpora/NAME.
+# Builds the libFuzzer targets; run one as build/fuzz/fuzz/NAME fuzz/corpus/NAME.
 fuzz:
 	@tools/install-dependencies build lint
 	@$(MAKE) --no-print-directory build/fuzz/build.ninja PRESET=fuzz

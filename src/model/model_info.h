@@ -1,0 +1,41 @@
+// What `deepinfer model info FILE` says: what a checkpoint holds, what it would cost in memory, and what stands in its way. From
+// metadata and the tensor table alone: no weight is read, so it takes milliseconds whatever the size.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "kernels/kv_format.h"
+#include "model/dense_config.h"
+
+namespace deepinfer::model {
+
+struct CheckpointInfo {
+  struct TypeShare {
+    std::string type;  // "Q4_K"
+    int64_t num_tensors = 0, num_parameters = 0, num_bytes = 0;
+  };
+  std::string path, format;           // "GGUF version 3", "safetensors"
+  std::string name;                   // what the file calls itself, or empty
+  std::string architecture;           // as the file spells it, or empty
+  std::vector<TypeShare> types;       // most bytes first
+  int64_t num_tensors = 0, num_parameters = 0, weight_bytes = 0;
+  std::optional<DenseConfig> config;  // none if it could not be understood
+  // Why it cannot be served: a sentence each; empty: it can.
+  std::vector<std::string> obstacles;
+};
+
+// Errors: the file cannot be opened or breaks its format. Everything else is an obstacle.
+Result<CheckpointInfo> read_checkpoint_info(const std::string& path);
+
+// KV of `num_tokens` tokens of one sequence, whole blocks of kKvBlockTokens.
+int64_t kv_cache_bytes(const DenseConfig& config, KvFormat format, int64_t num_tokens);
+
+// contexts: lengths to show the memory at; empty: 4096 and the model's own. Lengths beyond the model's are left out.
+std::string checkpoint_info_text(const CheckpointInfo& info, KvFormat kv_format, std::vector<int64_t> contexts);
+std::string checkpoint_info_json(const CheckpointInfo& info, KvFormat kv_format, std::vector<int64_t> contexts);
+
+}  // namespace deepinfer::model
