@@ -13,6 +13,9 @@ enum class DType : uint8_t {
   kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0,
   kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K,
   kIQ4_NL, kIQ4_XS,
+  // DeepSeek's native checkpoints: parts of a matrix whose scales are a tensor of their own (kernels/block_linear.h). kI8 holds two
+  // packed e2m1. Neither dequantize() nor Linear knows them.
+  kF8_E4M3, kF8_E8M0, kI8,
 };
 
 struct DTypeInfo {
@@ -38,9 +41,15 @@ constexpr DTypeInfo dtype_info(DType dtype) {
     case DType::kQ6_K: return {"Q6_K", 256, 210};
     case DType::kIQ4_NL: return {"IQ4_NL", 32, 18};
     case DType::kIQ4_XS: return {"IQ4_XS", 256, 136};
+    case DType::kF8_E4M3: return {"F8_E4M3", 1, 1};
+    case DType::kF8_E8M0: return {"F8_E8M0", 1, 1};
+    case DType::kI8: return {"I8", 1, 1};
   }
   return {"?", 1, 1};
 }
+
+// Whether the format stands for numbers by itself, so that dequantize() and Linear take it.
+constexpr bool is_self_contained(DType dtype) { return dtype < DType::kF8_E4M3; }
 
 // Bytes of a row of `cols` numbers; cols is a multiple of the block size.
 constexpr int64_t row_bytes(DType dtype, int64_t cols) {

@@ -77,7 +77,10 @@ constexpr Format format_of(DType dtype) {
     case DType::kQ8_0:
     case DType::kF32:
     case DType::kF16:
-    case DType::kBF16: break;
+    case DType::kBF16:
+    case DType::kF8_E4M3:
+    case DType::kF8_E8M0:
+    case DType::kI8: break;
   }
   return {Codes::k8, 32, false, false, 128};  // Q8_0
 }

@@ -55,6 +55,9 @@ class Binder {
     if (shape.size() == 1 && !is_vector_dtype(tensor->dtype)) {
       return corrupt(name, fmt::format("is a vector in {}; F32, F16 or BF16 is expected", dtype_info(tensor->dtype).name));
     }
+    if (!is_self_contained(tensor->dtype)) {
+      return corrupt(name, fmt::format("is in {}, which dense models do not come in", dtype_info(tensor->dtype).name));
+    }
     used_[static_cast<size_t>(tensor - checkpoint_.tensors().data())] = true;
     out = tensor;
     return {};

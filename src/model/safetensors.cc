@@ -18,7 +18,8 @@ struct FileDType {
 };
 constexpr FileDType kDTypes[] = {
     {"F32", DType::kF32}, {"F16", DType::kF16}, {"BF16", DType::kBF16},
-    {"BOOL", {}}, {"U8", {}}, {"I8", {}}, {"F4", {}}, {"F6_E2M3", {}}, {"F6_E3M2", {}}, {"F8_E5M2", {}}, {"F8_E4M3", {}}, {"F8_E8M0", {}},
+    {"F8_E4M3", DType::kF8_E4M3}, {"F8_E8M0", DType::kF8_E8M0}, {"I8", DType::kI8},
+    {"BOOL", {}}, {"U8", {}}, {"F4", {}}, {"F6_E2M3", {}}, {"F6_E3M2", {}}, {"F8_E5M2", {}},
     {"I16", {}}, {"U16", {}}, {"I32", {}}, {"U32", {}}, {"F64", {}}, {"I64", {}}, {"U64", {}}, {"C64", {}},
 };
 
@@ -79,7 +80,7 @@ class EntryReader {
     for (const FileDType& known : kDTypes) {
       if (known.name != name) continue;
       if (known.dtype) return *known.dtype;
-      return Error{Code::kUnsupported, fmt::format("{}: dtype {} is not supported (F32, F16 and BF16 are)", where_, name)};
+      return Error{Code::kUnsupported, fmt::format("{}: dtype {} is not supported (F32, F16, BF16, F8_E4M3, F8_E8M0 and I8 are)", where_, name)};
     }
     return corrupt(fmt::format("unknown dtype {:?}", name.substr(0, 64)));
   }

@@ -41,7 +41,7 @@ TEST(Safetensors, NamesTheTensorWhoseDtypeIsNotSupported) {
   const auto file = Safetensors::parse(file_of(R"({"mask":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})", 8), "x.safetensors");
   ASSERT_FALSE(file);
   EXPECT_EQ(file.error().code, Code::kUnsupported);
-  EXPECT_EQ(file.error().message, "x.safetensors: tensor mask: dtype I64 is not supported (F32, F16 and BF16 are)");
+  EXPECT_EQ(file.error().message, "x.safetensors: tensor mask: dtype I64 is not supported (F32, F16, BF16, F8_E4M3, F8_E8M0 and I8 are)");
 }
 
 TEST(Safetensors, RefusesDamagedHeaders) {
