@@ -1,0 +1,43 @@
+// The addresses of Engram, V4.1's n-gram memory: which table rows a position reads, as a pure function of the token ids up to it
+// (model.md 2.6). Integers throughout, in 64 bits: products use up to 63 of them, so nothing may pass through a double.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "model/v41_config.h"
+
+namespace deepinfer::model {
+
+class EngramHash {
+ public:
+  static constexpr int32_t kDead = -1;       // the compressed id of an image position: it and all before it count as padding
+  static constexpr int32_t kMaxNgram = 8;    // bounds engram_max_ngram_size (v41_config.cc)
+
+  // token_map: compressed id of every token, below engram_compressed_vocab_size.
+  // Errors: kCorruption (the map does not fit the config; table sizes are not the sums of the primes that the hash uses).
+  static Result<EngramHash> create(const V41Config& config, std::vector<int32_t> token_map);
+
+  int32_t num_columns() const { return num_columns_; }  // rows read per position and table: (max n-gram - 1) * heads
+  int32_t compress(TokenId token) const { return token_map_[static_cast<size_t>(token)]; }
+
+  // The rows of table `engram_index` that a position reads: ids [num_columns], ordered 2-gram heads, 3-gram heads, …
+  // recent: compressed ids of the position and those before it, newest first, engram_max_ngram_size of them; kDead where there is an
+  // image or no position.
+  void rows(int32_t engram_index, std::span<const int32_t> recent, int64_t* ids) const;
+
+  std::span<const int64_t> multipliers(int32_t engram_index) const {
+    return std::span(multipliers_).subspan(static_cast<size_t>(engram_index * max_ngram_), static_cast<size_t>(max_ngram_));
+  }
+
+ private:
+  std::vector<int32_t> token_map_;
+  std::vector<int64_t> multipliers_;  // [tables, max n-gram]
+  std::vector<int64_t> primes_;       // [tables, columns]
+  std::vector<int64_t> offsets_;      // [tables, columns]
+  int32_t max_ngram_ = 0, num_heads_ = 0, num_columns_ = 0, pad_ = 0;
+};
+
+}  // namespace deepinfer::model
