@@ -1,0 +1,108 @@
+#include "kernels/roof.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "kernels/pages.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr int64_t kPage = 4096;
+constexpr int64_t kMemoryBytes = int64_t{1} << 30;
+
+cpu::RoofLoops loops_of(Isa isa) {
+  switch (isa) {
+#if defined(__x86_64__)
+    case Isa::kAvx2: return cpu::roof_loops_avx2();
+    case Isa::kAvxVnni: return cpu::roof_loops_avxvnni();
+    case Isa::kAvx512: return cpu::roof_loops_avx512();
+    case Isa::kAmx: return cpu::roof_loops_amx();
+#endif
+    default: return cpu::roof_loops_portable();
+  }
+}
+
+double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Bytes a second over the first num_bytes of `data`, read `passes` times by all threads; the best of five.
+double read_rate(const cpu::RoofLoops& loops, const std::byte* data, int64_t num_bytes, int passes, Workers& workers) {
+  double best = 0;
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    const double begin = seconds();
+    workers.run([&](Team& team) {
+      const auto [from, to] = team.range(num_bytes / kPage);
+      for (int pass = 0; pass < passes; ++pass) loops.read(data + from * kPage, (to - from) * kPage);
+    });
+    best = std::max(best, static_cast<double>(num_bytes / kPage * kPage) * passes / (seconds() - begin));
+  }
+  return best;
+}
+
+double arithmetic_rate(double (*loop)(int64_t), Workers& workers) {
+  if (loop == nullptr) return 0;
+  std::vector<double> ops(static_cast<size_t>(workers.size()));
+  double best = 0;
+  int64_t iterations = 10000;
+  for (int repeat = 0; repeat < 8; ++repeat) {
+    const double begin = seconds();
+    workers.run([&](Team& team) { ops[static_cast<size_t>(team.index())] = loop(iterations); });
+    const double took = seconds() - begin;
+    double sum = 0;
+    for (const double n : ops) sum += n;
+    best = std::max(best, sum / took);
+    if (took < 0.03) iterations *= 4;  // long enough that starting and ending do not count
+  }
+  return best;
+}
+
+}  // namespace
+
+Roof measure_roof(Isa isa, int64_t model_bytes, Workers& workers) {
+  const cpu::RoofLoops loops = loops_of(isa);
+  const Pages pages(kMemoryBytes);
+  for (int64_t at = 0; at < kMemoryBytes; at += kPage) std::memset(pages.data() + at, static_cast<int>(at >> 12), kPage);
+  Roof roof;
+  roof.read_bytes_per_s = read_rate(loops, pages.data(), kMemoryBytes, 1, workers);
+  const int64_t bytes = std::clamp<int64_t>(model_bytes, kPage * workers.size(), kMemoryBytes);
+  roof.read_model_bytes_per_s = read_rate(loops, pages.data(), bytes, static_cast<int>(std::max<int64_t>(1, kMemoryBytes / bytes)), workers);
+  roof.int8_ops_per_s = arithmetic_rate(loops.int8, workers);
+  roof.bf16_ops_per_s = arithmetic_rate(loops.bf16, workers);
+  return roof;
+}
+
+namespace cpu {
+namespace {
+
+// Eight streams a page apart in turn would be a prefetcher's puzzle; one stream is what kernels read.
+void read_portable(const std::byte* data, int64_t num_bytes) {
+  uint64_t sum[8] = {};
+  for (int64_t at = 0; at < num_bytes; at += 64) {
+    uint64_t words[8];
+    std::memcpy(words, data + at, 64);
+    for (int i = 0; i < 8; ++i) sum[i] ^= words[i];
+  }
+  asm volatile("" : : "r"(sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7]));
+}
+
+// 64 bytes of int8 products by plain code, vectorised as the compiler can.
+double int8_portable(int64_t iterations) {
+  int8_t a[64], b[64];
+  for (int i = 0; i < 64; ++i) a[i] = static_cast<int8_t>(i), b[i] = static_cast<int8_t>(3 * i);
+  int32_t sums[16] = {};
+  for (int64_t n = 0; n < iterations; ++n) {
+    asm volatile("" : : "r"(a), "r"(b) : "memory");
+    for (int i = 0; i < 64; ++i) sums[i & 15] += int32_t{a[i]} * b[i];
+  }
+  asm volatile("" : : "r"(sums) : "memory");
+  return 128.0 * static_cast<double>(iterations);
+}
+
+}  // namespace
+
+RoofLoops roof_loops_portable() { return {read_portable, int8_portable, nullptr}; }
+
+}  // namespace cpu
+}  // namespace deepinfer
