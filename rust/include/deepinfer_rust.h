@@ -1,5 +1,5 @@
-/* The C interface of rust/: chat templates of foreign models. Texts are (pointer, length), UTF-8, and borrowed for the call. A status
- * of 0 is success. Every DiBuffer that a call fills goes back with di_buffer_free(), whatever the status. */
+// The C interface of rust/: chat templates of foreign models. Texts are (pointer, length), UTF-8, and borrowed for the call. A status
+// of 0 is success. Every DiBuffer that a call fills goes back with di_buffer_free(), whatever the status.
 #pragma once
 
 #include <stddef.h>
