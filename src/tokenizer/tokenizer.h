@@ -47,6 +47,7 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   // Appends the ids of `text` (UTF-8; invalid bytes encode as bytes) to `out`. Linear in the length of the text. No BOS is added.
+  // A byte for which the vocabulary has no token (some lack control characters) is left out, as the model's own tokenizer does.
   virtual void encode(std::string_view text, Recognize recognize, std::vector<TokenId>& out) const = 0;
 
   virtual int32_t vocab_size() const = 0;
@@ -68,11 +69,15 @@ class Tokenizer {
   virtual bool add_bos() const = 0;               // the model expects a BOS in front of a plain prompt
   virtual std::span<const TokenId> stop_ids() const = 0;  // EOS, EOT, EOM and the like: tokens that end an answer
 
-  // The bytes of `ids`, special tokens shown or left out; invalid UTF-8 becomes U+FFFD.
+  // encode() puts a space of its own in front of a text (SentencePiece), which decode() takes away again.
+  virtual bool add_space_prefix() const { return false; }
+
+  // The bytes of `ids`, special tokens shown or left out; each maximal run that is not UTF-8 becomes one U+FFFD.
   std::string decode(std::span<const TokenId> ids, bool show_special) const;
 };
 
-// Text of a growing answer: hands out whole code points only, keeps at most 3 bytes back.
+// Text of a growing answer: hands out whole code points only, keeps at most 3 bytes back. Bytes that can never become a code point are
+// replaced at once. Every byte is shown: an answer continues a prompt, so its first space is its own, unlike decode()'s.
 class Detokenizer {
  public:
   explicit Detokenizer(const Tokenizer& tokenizer, bool show_special = false);
