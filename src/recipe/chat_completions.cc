@@ -87,6 +87,7 @@ void read_tool_call(const json::value& value, const std::string& path, Problems&
 }
 
 void read_assistant(FieldReader& message, bool has_content, Message& out) {
+  out.null_content = !has_content;
   const json::string* reasoning = message.string("reasoning_content");
   if (reasoning == nullptr) reasoning = message.string("reasoning");
   if (reasoning != nullptr) out.reasoning = std::string(*reasoning);

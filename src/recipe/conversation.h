@@ -24,6 +24,7 @@ struct Message {
   std::vector<ToolCall> tool_calls;      // assistant only
   std::string tool_call_id;              // tool only
   std::string name;
+  bool null_content = false;             // assistant only: content was null or absent; some templates show tool calls only then
   bool prefix = false;                   // last assistant only: continue this turn
 };
 
@@ -37,6 +38,7 @@ struct Conversation {
   std::vector<Message> messages;
   std::vector<ToolDefinition> tools;
   std::optional<bool> thinking;          // unset: the template's default
+  bool add_generation_prompt = true;     // false: the prompt ends with the last turn, and none is opened
   boost::json::object template_kwargs;   // chat_template_kwargs of the request; keys that the renderer sets itself are refused
 };
 

@@ -36,4 +36,8 @@ class PromptRenderer {
 // The ids of a rendered prompt: neighbouring plain segments are joined before BPE, nothing is joined across a special one.
 std::vector<TokenId> prompt_tokens(const Prompt& prompt, const tokenizer::Tokenizer& tokenizer);
 
+// For people and logs, never to be tokenised: the prompt as one text, and the same with control tokens as ⟦id spelling⟧.
+std::string prompt_text(const Prompt& prompt);
+std::string prompt_text_marked(const Prompt& prompt);
+
 }  // namespace deepinfer::recipe
