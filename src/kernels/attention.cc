@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "base/check.h"
 #include "kernels/cpu/attention_kernel.h"
@@ -17,14 +18,14 @@ cpu::AttendPartition attend_partition(Isa isa) {
     case Isa::kPortable: return cpu::attend_partition_portable;
     case Isa::kAvx2:
     case Isa::kAvxVnni: return cpu::attend_partition_avx2;
-    case Isa::kAvx512:
-    case Isa::kAmx: return cpu::attend_partition_avx512;
+    case Isa::kAvx512: return cpu::attend_partition_avx512;
+    case Isa::kAmx: return cpu::attend_partition_amx;
   }
   return nullptr;
 }
 
 // Rows whose scores the version multiplies in one go.
-int32_t tile_rows(Isa isa) { return isa == Isa::kAvx512 || isa == Isa::kAmx ? 12 : 6; }
+int32_t tile_rows(Isa isa) { return isa == Isa::kAmx ? 16 : isa == Isa::kAvx512 ? 12 : 6; }
 
 int32_t ceil_div(int64_t a, int64_t b) { return static_cast<int32_t>((a + b - 1) / b); }
 
@@ -51,7 +52,7 @@ void merge_row(TileResult into, TileResult part, int32_t row, int32_t dim) {
     return;
   }
   const float max = std::max(into.max[row], part.max[row]);
-  const float keep = std::exp(into.max[row] - max), take = std::exp(part.max[row] - max);
+  const float keep = std::exp2(into.max[row] - max), take = std::exp2(part.max[row] - max);
   for (int32_t i = 0; i < dim; ++i) values[i] = values[i] * keep + part_values[i] * take;
   into.sum[row] = into.sum[row] * keep + part.sum[row] * take;
   into.max[row] = max;
@@ -222,7 +223,7 @@ class AttentionWorker {
     }
     const int64_t query = (item.kv_head * p_.num_rows + span.first_row) * group_ + item.first_query;
     attend_({.queries = p_.queries + query * query_bytes_, .num_rows = item.num_queries, .head_blocks = head_blocks,
-             .num_blocks = end_block - first_block, .begin = begin, .end = end, .kv = kv_, .scale = p_.scale, .scores = scores_,
+             .num_blocks = end_block - first_block, .begin = begin, .end = end, .kv = kv_, .scale = p_.scale * static_cast<float>(std::numbers::log2e), .scores = scores_,
              .weights = weights_, .out = out.values, .max = out.max, .sum = out.sum});
     return true;
   }

@@ -1,5 +1,5 @@
 // bf16 caches through vdpbf16ps, which takes both numbers of a pair in one instruction; the other formats in float.
-#include "kernels/cpu/attention_impl.h"
+#include "kernels/cpu/attention_bf16.h"
 
 namespace deepinfer::cpu {
 namespace {
@@ -9,10 +9,7 @@ DI_INLINE void dot_pair(__m512& sum, __m512bh panel, const uint16_t* pair) {
   asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(panel), "m"(*reinterpret_cast<const int32_t*>(pair)));
 }
 
-struct Bf16Policy {
-  using Number = uint16_t;
-  static constexpr int kWeightStride = kScoreStride;
-
+struct Bf16Policy : Bf16Weights {
   template <int MR>
   static DI_INLINE void block(const uint16_t* a, int64_t lda, const std::byte* const* panels, int count, int n, float* c, int64_t ldc) {
     __m512 sum[MR][2];
@@ -36,14 +33,6 @@ struct Bf16Policy {
     row_blocks<12>(rows, [&](int r, auto mr) {
       block<decltype(mr)::value>(a + r * lda, lda, panels, count, n, c + r * ldc, ldc);
     });
-  }
-  static void scale_scores(const AttentionTile&, int) {}
-  static DI_INLINE void store_weights(const AttentionTile& tile, int row, int key, __m512 e) {
-    auto* out = reinterpret_cast<uint16_t*>(tile.weights) + row * kWeightStride + key;
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(e)));
-  }
-  static void clear_weights(const AttentionTile& tile, int row) {
-    for (int j = 0; j < tile.num_blocks * kKvBlockTokens; j += 16) store_weights(tile, row, j, _mm512_setzero_ps());
   }
 };
 

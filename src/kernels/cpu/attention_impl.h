@@ -1,6 +1,6 @@
 // attend_partition over a *product policy*, and the policies that work with float arithmetic on Vec for every cache format.
 // Included by attention_<isa>.cc. A policy gives
-//   Number                            what queries and weights are
+//   Number, kExpDegree                what queries and weights are, and how exact the weights need be (exp2_vec)
 //   product(a, lda, rows, panels, count, n, c, ldc)   c[r, 0..31] = sum over panels and their n terms of a[r, i] * panel[i, :];
 //                                     a advances by n a panel; a row's sum has one order, whatever the rows
 //   store_weights(float*, i, Vec)     puts a vector of weights where product() reads them
@@ -21,7 +21,7 @@ DI_INLINE void row_blocks(int rows, Fn f, int first = 0) {
   }
 }
 
-// Turns a row's scores into weights e^(scale * score - max) in the policy's form; keys outside [begin, end) weigh exactly 0.
+// Turns a row's scores into weights 2^(scale * score - max) in the policy's form; keys outside [begin, end) weigh exactly 0.
 template <class Policy>
 void softmax_row(const cpu::AttentionTile& tile, int row) {
   float* scores = tile.scores + row * cpu::kScoreStride;
@@ -34,7 +34,7 @@ void softmax_row(const cpu::AttentionTile& tile, int row) {
   const Vec::F scale = Vec::set1(tile.scale), minus_max = Vec::set1(-max);
   Vec::F sum = Vec::zero();
   for (int j = 0; j < n; j += Vec::kLanes) {
-    const Vec::F e = exp_vec(Vec::fma(Vec::load(scores + j), scale, minus_max));
+    const Vec::F e = exp2_vec<Policy::kExpDegree>(Vec::fma(Vec::load(scores + j), scale, minus_max));
     sum = Vec::add(sum, e);
     Policy::store_weights(tile, row, j, e);
   }
@@ -51,9 +51,8 @@ void attend_partition_impl(const cpu::AttentionTile& tile) {
   const std::byte* panels[16];
   for (int b = 0; b < tile.num_blocks; ++b) {
     panels[0] = tile.head_blocks[b];
-    // The values are needed after the softmax, the next block's keys now: ask memory for them while this block's products run.
-    const int64_t ahead = kv.values_offset();
-    for (int64_t i = 0; i < ahead; i += 64) __builtin_prefetch(tile.head_blocks[b] + kv.values_offset() + i, 0, 2);
+    // The values are needed only after the softmax: ask memory for them while the keys' products run.
+    for (int64_t i = 0; i < kv.values_offset(); i += 64) __builtin_prefetch(tile.head_blocks[b] + kv.values_offset() + i, 0, 2);
     Policy::product(queries, dim, tile.num_rows, panels, 1, dim, tile.scores + b * kKvBlockTokens, cpu::kScoreStride);
     Policy::scale_scores(tile, b);
   }
@@ -77,7 +76,7 @@ void attend_partition_impl(const cpu::AttentionTile& tile) {
 template <KvFormat Format>
 struct FloatPolicy {
   using Number = float;
-  static constexpr int kWeightStride = cpu::kScoreStride;
+  static constexpr int kWeightStride = cpu::kScoreStride, kExpDegree = 6;
   static constexpr int kUnpack = Format == KvFormat::kF32 ? 1 : Format == KvFormat::kBf16 ? 2 : 4;
   static constexpr int kRows = Vec::kLanes == 16 ? 12 : 6;  // with two vectors of results a row: 24 of 32 or 12 of 16 registers
 

@@ -19,17 +19,18 @@ struct AttentionTile {
   const int32_t* begin;                // [num_rows] the row sees keys [begin, end) of these blocks; none if begin >= end
   const int32_t* end;
   KvShape kv;
-  float scale;
+  float scale;                         // of scores, log2(e) included: weights are powers of 2
   float* scores;                       // scratch [kMaxTileRows, kScoreStride]
   float* weights;                      // scratch of the same size
   float* out;                          // [num_rows, padded_dim]: sum of weight times value
-  float* max;                          // [num_rows]: largest scaled score
-  float* sum;                          // [num_rows]: of the weights e^(score - max); 0 if the row sees none
+  float* max;                          // [num_rows]: largest scaled score; -infinity if the row sees none
+  float* sum;                          // [num_rows]: of the weights 2^(score - max); 0 if the row sees none
 };
 using AttendPartition = void (*)(const AttentionTile&);
 
 void attend_partition_portable(const AttentionTile& tile);
 void attend_partition_avx2(const AttentionTile& tile);
 void attend_partition_avx512(const AttentionTile& tile);
+void attend_partition_amx(const AttentionTile& tile);
 
 }  // namespace deepinfer::cpu

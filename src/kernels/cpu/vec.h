@@ -43,9 +43,9 @@ struct Vec {
   static DI_INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static DI_INLINE F abs(F a) { return _mm512_abs_ps(a); }
   static DI_INLINE F round(F a) { return _mm512_roundscale_ps(a, 0); }
-  // a * 2^n where x >= -87, else 0; n integral, in -126..127 where it counts.
+  // a * 2^n where x >= -126, else 0; n integral, in -126..127 where it counts.
   static DI_INLINE F times_pow2_or_zero(F a, F n, F x) {
-    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.0f), _CMP_GE_OQ), a, n);
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.0f), _CMP_GE_OQ), a, n);
   }
   static DI_INLINE F if_negative(F x, F then, F otherwise) {
     return _mm512_mask_mov_ps(otherwise, _mm512_movepi32_mask(_mm512_castps_si512(x)), then);
@@ -85,7 +85,7 @@ struct Vec {
   static DI_INLINE F round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   static DI_INLINE F times_pow2_or_zero(F a, F n, F x) {
     const I exponent = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
-    const F inside = _mm256_cmp_ps(x, _mm256_set1_ps(-87.0f), _CMP_GE_OQ);
+    const F inside = _mm256_cmp_ps(x, _mm256_set1_ps(-126.0f), _CMP_GE_OQ);
     return _mm256_and_ps(inside, _mm256_mul_ps(a, _mm256_castsi256_ps(exponent)));
   }
   static DI_INLINE F if_negative(F x, F then, F otherwise) { return _mm256_blendv_ps(otherwise, then, x); }
@@ -141,7 +141,7 @@ struct Vec {
     return (a + magic) - magic;
   }
   static DI_INLINE F times_pow2_or_zero(F a, F n, F x) {
-    const I inside = x >= set1(-87.0f);
+    const I inside = x >= set1(-126.0f);
     const I exponent = (__builtin_convertvector((F)((I)n & inside), I) + 127) << 23;  // masked first: converting -inf is undefined
     return (F)((I)(a * (F)exponent) & inside);
   }
@@ -176,19 +176,18 @@ DI_INLINE void each(Fn f) {
   }(std::make_integer_sequence<int, N>());
 }
 
-// e^x for x <= 88, and 0 for x < -87 and NaN. Relative error 2e-7: Cody-Waite reduction, the sixth Taylor polynomial on
-// |r| <= ln 2 / 2.
-DI_INLINE Vec::F exp_vec(Vec::F x) {
-  const Vec::F n = Vec::round(Vec::mul(x, Vec::set1(1.44269504f)));
-  Vec::F r = Vec::fma(n, Vec::set1(-0.693359375f), x);
-  r = Vec::fma(n, Vec::set1(2.12194440e-4f), r);
-  Vec::F p = Vec::set1(1.0f / 720);
-  p = Vec::fma(p, r, Vec::set1(1.0f / 120));
-  p = Vec::fma(p, r, Vec::set1(1.0f / 24));
-  p = Vec::fma(p, r, Vec::set1(1.0f / 6));
-  p = Vec::fma(p, r, Vec::set1(0.5f));
-  p = Vec::fma(p, r, Vec::set1(1.0f));
-  p = Vec::fma(p, r, Vec::set1(1.0f));
+// 2^x for x <= 127, and 0 for x < -126 and NaN. Degree 6: relative error 1e-7; degree 3: 7.5e-5, for results that are rounded to
+// bf16 (2e-3) anyway. The polynomials minimise the relative error on [-1/2, 1/2] (Remez).
+template <int Degree>
+DI_INLINE Vec::F exp2_vec(Vec::F x) {
+  constexpr float kDegree3[] = {0.999928057f, 0.693260968f, 0.242611125f, 0.0551716685f};
+  constexpr float kDegree6[] = {1.0f, 0.693147182f, 0.240226462f, 0.0555032864f, 0.00961848907f, 0.00133999309f, 0.000153458124f};
+  static_assert(Degree == 3 || Degree == 6);
+  const Vec::F n = Vec::round(x);
+  const Vec::F r = Vec::sub(x, n);
+  const auto coefficient = [&](int i) { return Vec::set1(Degree == 3 ? kDegree3[i] : kDegree6[i]); };
+  Vec::F p = coefficient(Degree);
+  each<Degree>([&](auto i) __attribute__((always_inline)) { p = Vec::fma(p, r, coefficient(Degree - 1 - i)); });
   return Vec::times_pow2_or_zero(p, n, x);
 }
 
