@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
-#include "model/dense.h"
 #include "model/dense_weights.h"
 
 namespace deepinfer::engine {
@@ -74,13 +73,10 @@ Result<ModelText> open_text(const std::string& path) {
 Result<LoadedModel> load_weights(OpenModel open, const WeightOptions& options, Workers& workers) {
   if (options.max_context > open.config.max_context)
     return Error{Code::kInvalidArgument, fmt::format("{}: a context of {} was asked for; the model has {}", open.path, options.max_context, open.config.max_context)};
-  std::unique_ptr<model::Checkpoint> checkpoint;
-  if (open.file.gguf != nullptr) checkpoint = std::move(open.file.gguf);
-  else checkpoint = std::move(open.file.safetensors);
-  DI_TRY(const model::DenseWeights weights, model::bind_dense(*checkpoint, open.config));
+  DI_TRY(model::LoadedModel weights,
+         model::load_model(std::move(open.file), {.activations = options.activations, .kv_format = options.kv_format}, workers));
   LoadedModel loaded;
-  loaded.model = model::make_dense_model(open.config, weights, std::move(checkpoint),
-                                         {.activations = options.activations, .kv_format = options.kv_format, .isa = default_isa()}, workers);
+  loaded.model = std::move(weights.model);
   loaded.text = std::move(open.text);
   loaded.card = std::move(open.card);
   if (options.max_context > 0) loaded.card.max_context = options.max_context;

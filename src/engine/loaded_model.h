@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -16,6 +17,7 @@
 #include "kernels/linear.h"
 #include "kernels/team.h"
 #include "model/dense_config.h"
+#include "model/load.h"
 #include "model/model.h"
 #include "model/model_file.h"
 
@@ -37,7 +39,7 @@ Result<ModelText> open_text(const std::string& path);
 
 struct WeightOptions {
   Activations activations = Activations::kFast;
-  KvFormat kv_format = KvFormat::kBf16;
+  std::optional<KvFormat> kv_format;  // none: bf16, or f32 with Activations::kF32
   int32_t max_context = 0;  // 0: the model's own; more than that is an error
 };
 

@@ -78,6 +78,9 @@ DenseModel::DenseModel(const DenseConfig& config, const DenseWeights& weights, s
   for (const TensorView& tensor : checkpoint_->tensors()) info_.num_parameters += static_cast<uint64_t>(tensor.num_elements());
   layers_.reserve(weights.layers.size());
   for (size_t i = 0; i < weights.layers.size(); ++i) layers_.push_back(make_layer(weights.layers[i], config.layer_window[i], workers));
+  for (const DenseLayer& layer : layers_)
+    for (const Linear* linear : {layer.qkv.get(), layer.output.get(), layer.gate_up.get(), layer.down.get()})
+      info_.body_parameters += static_cast<uint64_t>(linear->rows() * linear->cols());
   // A tied head shares its file bytes with the embedding. They are released all the same: the few rows that a step looks up come
   // back one by one.
   head_ = pack({weights.head}, config.hidden_size, workers);

@@ -49,6 +49,7 @@ struct ModelInfo {
   std::string architecture;
   int32_t vocab_size = 0, max_context = 0, hidden_size = 0, num_layers = 0;
   uint64_t num_parameters = 0;
+  uint64_t body_parameters = 0;  // of the products that every row goes through: without embedding and head
   uint64_t weight_bytes = 0;     // as packed in memory
 };
 

@@ -1,0 +1,112 @@
+// deepinfer bench: the figures of measure.h as a table or as JSON, next to the machine's roof.
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cstdio>
+#include <fmt/format.h>
+
+#include "apps/commands.h"
+#include "apps/default_model.h"
+#include "apps/measure.h"
+#include "apps/model_flags.h"
+#include "apps/version.h"
+#include "base/units.h"
+#include "model/load.h"
+
+namespace deepinfer::apps {
+namespace {
+
+struct BenchFlags {
+  ModelFlags model;
+  int32_t rounds = 5, max_num_batched_tokens = 512;
+  std::vector<std::string> only;
+  bool json = false;
+};
+
+struct Report {
+  std::string path;
+  model::ModelInfo info;
+  int num_threads = 0;
+  Roof roof;
+  std::vector<CaseResult> results;
+};
+
+void print_table(const Report& r) {
+  fmt::print("{}: {}, {:.1f} M parameters, {} of weights as packed; {} kernels, {} threads\n", r.path, r.info.architecture,
+             static_cast<double>(r.info.num_parameters) / 1e6, format_size(r.info.weight_bytes), isa_name(default_isa()), r.num_threads);
+  fmt::print("roof: memory {:.1f} GB/s; {:.1f} GB/s over as many bytes as the weights; int8 {:.0f} Gop/s, bf16 {:.0f} Gop/s\n\n",
+             r.roof.read_bytes_per_s / 1e9, r.roof.read_model_bytes_per_s / 1e9, r.roof.int8_ops_per_s / 1e9, r.roof.bf16_ops_per_s / 1e9);
+  fmt::print("{:<18} {:>12} {:>12} {:>9} {:>9}\n", "case", "tokens/s", "ms/step", "of roof", "spread");
+  for (const CaseResult& c : r.results) {
+    const double steps = c.what.kind == BenchCase::Kind::kPrefill ? 1 : c.what.num_tokens;
+    fmt::print("{:<18} {:>12.1f} {:>12.3f} {:>8.0f}% {:>8.1f}%\n", c.what.name(), c.tokens_per_s, c.median_s * 1e3 / steps, 100 * c.roof_share, 100 * c.spread);
+  }
+}
+
+void print_json(const Report& r) {
+  boost::json::array cases;
+  for (const CaseResult& c : r.results)
+    cases.push_back({{"case", c.what.name()}, {"sequences", c.what.num_sequences}, {"context", c.what.context}, {"tokens", c.what.num_tokens},
+                     {"seconds", boost::json::value_from(c.seconds)}, {"median_s", c.median_s}, {"tokens_per_s", c.tokens_per_s},
+                     {"roof_share", c.roof_share}, {"spread", c.spread}});
+  const boost::json::object out{
+      {"model", r.path}, {"architecture", r.info.architecture}, {"parameters", r.info.num_parameters}, {"weight_bytes", r.info.weight_bytes},
+      {"threads", r.num_threads}, {"isa", std::string(isa_name(default_isa()))}, {"version", std::string(version())},
+      {"roof", {{"read_bytes_per_s", r.roof.read_bytes_per_s}, {"read_model_bytes_per_s", r.roof.read_model_bytes_per_s},
+                {"int8_ops_per_s", r.roof.int8_ops_per_s}, {"bf16_ops_per_s", r.roof.bf16_ops_per_s}}},
+      {"cases", cases}};
+  std::puts(boost::json::serialize(out).c_str());
+}
+
+Result<std::vector<BenchCase>> chosen_cases(const BenchFlags& flags, int32_t max_context) {
+  std::vector<BenchCase> cases = standard_cases(max_context);
+  if (flags.only.empty()) return cases;
+  std::vector<BenchCase> chosen;
+  for (const std::string& name : flags.only) {
+    const auto found = std::find_if(cases.begin(), cases.end(), [&](const BenchCase& c) { return c.name() == name; });
+    if (found == cases.end()) {
+      std::string names;
+      for (const BenchCase& c : cases) names += fmt::format("{}'{}'", names.empty() ? "" : ", ", c.name());
+      return Error{Code::kInvalidArgument, fmt::format("--only: '{}' is not a case; there are {}", name, names)};
+    }
+    chosen.push_back(*found);
+  }
+  return chosen;
+}
+
+Result<Report> run_bench(const BenchFlags& flags, const Environment& environment) {
+  Report report;
+  DI_TRY(report.path, find_model(flags.model.model, environment));
+  const std::unique_ptr<Workers> workers = flags.model.start_workers();
+  const engine::WeightOptions options = flags.model.weight_options();
+  // The tokenizer has no part in this, so a model that lacks one can be measured too.
+  DI_TRY(model::LoadedModel loaded, model::load_model(report.path, {.activations = options.activations, .kv_format = options.kv_format}, *workers));
+  report.info = loaded.model->info();
+  report.num_threads = workers->size();
+  const int32_t max_context = flags.model.context > 0 ? std::min(flags.model.context, report.info.max_context) : report.info.max_context;
+  DI_TRY(const std::vector<BenchCase> cases, chosen_cases(flags, max_context));
+  report.roof = measure_roof(default_isa(), static_cast<int64_t>(report.info.weight_bytes), *workers);
+  DI_TRY(report.results, measure(*loaded.model, cases, {.rounds = flags.rounds, .max_rows = flags.max_num_batched_tokens}, report.roof, *workers));
+  return report;
+}
+
+}  // namespace
+
+Command add_bench(CLI::App& root) {
+  CLI::App* app = root.add_subcommand("bench", "Measures prefill, decode and batches of a model next to the machine's own roof.");
+  app->footer("Example:\n  deepinfer bench model.gguf --threads 2\n  deepinfer bench model.gguf --only 'prefill 512' --only 'decode of 8' --json");
+  auto flags = std::make_shared<BenchFlags>();
+  Flags add(*app);
+  flags->model.add_to(add);
+  add.number("--rounds", flags->rounds, 1, 1000, "N", "how often each case is timed; the median counts");
+  add.number("--max-num-batched-tokens", flags->max_num_batched_tokens, 32, 1 << 16, "N", "tokens a step");
+  add.list("--only", flags->only, "CASE", "only this case; may be repeated");
+  add.toggle("--json", flags->json, "prints JSON");
+  return {app, [flags] {
+            const Result<Report> report_ = run_bench(*flags, process_environment());
+            if (!report_) return report(report_.error());
+            flags->json ? print_json(*report_) : print_table(*report_);
+            return kExitDone;
+          }};
+}
+
+}  // namespace deepinfer::apps

@@ -1,0 +1,148 @@
+#include "apps/measure.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <numeric>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "kv/arena.h"
+
+namespace deepinfer::apps {
+namespace {
+
+using model::BlockId;
+
+// Sequences side by side in one arena, and the steps that fill them.
+class Bench {
+ public:
+  Bench(model::Model& model, int32_t num_sequences, int32_t max_tokens, int32_t max_rows, std::byte* arena, Workers& workers)
+      : model_(model), workers_(workers), arena_(arena), max_rows_(max_rows), tokens_(static_cast<size_t>(max_tokens)) {
+    const int32_t block_tokens = model.kv_layout().block_tokens;
+    blocks_per_sequence_ = (max_tokens + block_tokens - 1) / block_tokens;
+    blocks_.resize(static_cast<size_t>(blocks_per_sequence_ * num_sequences));
+    std::iota(blocks_.begin(), blocks_.end(), 0);
+    for (size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = static_cast<TokenId>(mix(i) % static_cast<uint64_t>(model.info().vocab_size));
+    logits_.resize(static_cast<size_t>(num_sequences) * static_cast<size_t>(model.info().vocab_size));
+  }
+
+  // Tokens [from, to) of one sequence, in chunks; the last row's logits, as an answer needs them.
+  void prefill(int32_t sequence, int32_t from, int32_t to) {
+    for (int32_t at = from; at < to; at += max_rows_) {
+      const int32_t rows = std::min(max_rows_, to - at);
+      const model::SequenceRows one{.first_row = 0, .num_rows = rows, .start = at, .block_table = table(sequence)};
+      const int32_t last = rows - 1;
+      const bool wanted = at + rows == to;
+      model_.forward({.tokens = std::span(tokens_).subspan(static_cast<size_t>(at), static_cast<size_t>(rows)), .sequences = {&one, 1},
+                      .logit_rows = {&last, wanted ? size_t{1} : size_t{0}}}, arena_, logits_.data(), workers_);
+    }
+  }
+
+  // One token of each sequence at position `at`.
+  void decode(int32_t num_sequences, int32_t at) {
+    step_tokens_.assign(static_cast<size_t>(num_sequences), tokens_[static_cast<size_t>(at)]);
+    rows_.clear();
+    logit_rows_.clear();
+    for (int32_t s = 0; s < num_sequences; ++s) {
+      rows_.push_back({.first_row = s, .num_rows = 1, .start = at, .block_table = table(s)});
+      logit_rows_.push_back(s);
+    }
+    model_.forward({.tokens = step_tokens_, .sequences = rows_, .logit_rows = logit_rows_}, arena_, logits_.data(), workers_);
+  }
+
+ private:
+  static uint64_t mix(uint64_t i) { return (i + 1) * 0x9e3779b97f4a7c15u >> 33; }
+  std::span<const BlockId> table(int32_t sequence) const {
+    return std::span(blocks_).subspan(static_cast<size_t>(sequence * blocks_per_sequence_), static_cast<size_t>(blocks_per_sequence_));
+  }
+
+  model::Model& model_;
+  Workers& workers_;
+  std::byte* arena_;
+  int32_t max_rows_, blocks_per_sequence_ = 0;
+  std::vector<TokenId> tokens_, step_tokens_;
+  std::vector<BlockId> blocks_;
+  std::vector<float> logits_;
+  std::vector<model::SequenceRows> rows_;
+  std::vector<int32_t> logit_rows_;
+};
+
+int32_t tokens_of(const BenchCase& what) { return what.context + what.num_tokens; }
+
+double run_once(Bench& bench, const BenchCase& what, const Clock& clock) {
+  const int64_t begin = clock.now_ns();
+  if (what.kind == BenchCase::Kind::kPrefill) {
+    bench.prefill(0, what.context, what.context + what.num_tokens);
+  } else {
+    for (int32_t i = 0; i < what.num_tokens; ++i) bench.decode(what.num_sequences, what.context + i);
+  }
+  return static_cast<double>(clock.now_ns() - begin) / 1e9;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+}  // namespace
+
+std::string BenchCase::name() const {
+  if (kind == Kind::kPrefill) return fmt::format("prefill {}", num_tokens);
+  if (num_sequences > 1) return fmt::format("decode of {}", num_sequences);
+  return fmt::format("decode at {}", context);
+}
+
+std::vector<BenchCase> standard_cases(int32_t max_context) {
+  using Kind = BenchCase::Kind;
+  std::vector<BenchCase> cases{{Kind::kPrefill, 1, 0, 512}, {Kind::kPrefill, 1, 0, 2048}, {Kind::kDecode, 1, 0, 64}, {Kind::kDecode, 1, 4096, 32}};
+  for (const int32_t n : {2, 4, 8, 16}) cases.push_back({Kind::kDecode, n, 128, 32});
+  std::erase_if(cases, [max_context](const BenchCase& c) { return tokens_of(c) > max_context; });
+  return cases;
+}
+
+double roof_seconds(const BenchCase& what, const model::ModelInfo& info, const model::KvLayout& layout, const Roof& roof, int32_t max_rows) {
+  const bool prefill = what.kind == BenchCase::Kind::kPrefill;
+  const double steps = prefill ? (what.num_tokens + max_rows - 1) / max_rows : what.num_tokens;
+  const double rows = static_cast<double>(what.num_tokens) * what.num_sequences;
+  const double cache_bytes = prefill ? 0 : rows * (what.context + what.num_tokens / 2.0) * static_cast<double>(layout.block_bytes) / layout.block_tokens;
+  const double bytes = steps * static_cast<double>(info.weight_bytes) + cache_bytes;
+  const double head = static_cast<double>(info.vocab_size) * info.hidden_size;
+  const double ops = 2 * (rows * static_cast<double>(info.body_parameters) + (prefill ? 1 : rows) * head);
+  return std::max(bytes / roof.read_model_bytes_per_s, ops / roof.int8_ops_per_s);
+}
+
+Result<std::vector<CaseResult>> measure(model::Model& model, const std::vector<BenchCase>& cases, const BenchOptions& options, const Roof& roof,
+                                        Workers& workers) {
+  int32_t max_tokens = 1, max_sequences = 1;
+  for (const BenchCase& c : cases) {
+    max_tokens = std::max(max_tokens, tokens_of(c));
+    max_sequences = std::max(max_sequences, c.num_sequences);
+  }
+  model.reserve({.max_rows = options.max_rows, .max_sequences = max_sequences, .max_logit_rows = max_sequences, .max_context = max_tokens}, workers);
+  const int64_t blocks = (max_tokens + model.kv_layout().block_tokens - 1) / model.kv_layout().block_tokens;
+  DI_TRY(const kv::Arena arena, kv::Arena::map(static_cast<uint64_t>(blocks * max_sequences * model.kv_layout().block_bytes)));
+  Bench bench(model, max_sequences, max_tokens, options.max_rows, arena.data(), workers);
+
+  const SteadyClock clock;
+  std::vector<CaseResult> results;
+  for (const BenchCase& c : cases) {
+    results.push_back({.what = c});
+    // Fills the cache before the case and warms everything that it touches.
+    for (int32_t s = 0; s < c.num_sequences; ++s) bench.prefill(s, 0, c.context);
+    if (c.kind == BenchCase::Kind::kDecode) bench.decode(c.num_sequences, c.context);
+    else bench.prefill(0, 0, std::min(c.num_tokens, options.max_rows));
+  }
+  for (int32_t round = 0; round < options.rounds; ++round)
+    for (CaseResult& r : results) r.seconds.push_back(run_once(bench, r.what, clock));
+  for (CaseResult& r : results) {
+    r.median_s = median(r.seconds);
+    const auto [fastest, slowest] = std::minmax_element(r.seconds.begin(), r.seconds.end());
+    r.spread = (*slowest - *fastest) / r.median_s;
+    r.tokens_per_s = static_cast<double>(r.what.num_tokens) * r.what.num_sequences / r.median_s;
+    r.roof_share = roof_seconds(r.what, model.info(), model.kv_layout(), roof, options.max_rows) / r.median_s;
+  }
+  return results;
+}
+
+}  // namespace deepinfer::apps

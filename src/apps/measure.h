@@ -1,0 +1,50 @@
+// What `deepinfer bench` measures on a model, without a server around it: one forward step after another, timed. Each case is run once
+// a round, all cases in turn, so that a slow minute of a shared machine falls on all of them; the median over rounds counts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "kernels/roof.h"
+#include "kernels/team.h"
+#include "model/model.h"
+
+namespace deepinfer::apps {
+
+struct BenchCase {
+  enum class Kind : uint8_t { kPrefill, kDecode };
+  Kind kind = Kind::kPrefill;
+  int32_t num_sequences = 1;
+  int32_t context = 0;     // tokens in the cache before the first timed one
+  int32_t num_tokens = 0;  // timed tokens of each sequence: prefill in chunks of the step's size, decode one a step
+  std::string name() const;  // "prefill 512", "decode at 4096", "decode of 8"
+};
+
+// The cases that everybody asks about, those left out that the model's context cannot hold.
+std::vector<BenchCase> standard_cases(int32_t max_context);
+
+struct CaseResult {
+  BenchCase what;
+  std::vector<double> seconds;  // one a round
+  double median_s = 0, spread = 0;   // spread: (slowest - fastest) / median
+  double tokens_per_s = 0;           // of all sequences together, from the median
+  double roof_share = 0;             // of what the measured roof allows (see roof_seconds)
+};
+
+struct BenchOptions {
+  int32_t rounds = 5;
+  int32_t max_rows = 512;  // tokens a step
+};
+
+// Shortest time that the roof allows for a case: the weights (and the cache before each token) read once a step, or the products
+// of the weights at the integer peak, whichever is longer. A product costs 2 operations a parameter and token; attention's own
+// products are left out, so at long contexts the figure flatters the roof.
+double roof_seconds(const BenchCase& what, const model::ModelInfo& info, const model::KvLayout& layout, const Roof& roof, int32_t max_rows);
+
+// Runs all cases; calls model.reserve(). Errors: kResourceExhausted (no memory for the cache).
+Result<std::vector<CaseResult>> measure(model::Model& model, const std::vector<BenchCase>& cases, const BenchOptions& options, const Roof& roof,
+                                        Workers& workers);
+
+}  // namespace deepinfer::apps
