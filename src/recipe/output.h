@@ -1,5 +1,7 @@
 // From sampled tokens to what a client sees: text (whole code points), split into reasoning and answer, with stop strings found and
 // text held back while it may be the start of one (longest prefix of any stop string). One object a choice; not thread-safe.
+// Newlines next to <think> and </think> belong to them. Special tokens and the token that ended the answer are not shown. The pieces of
+// text do not depend on how tokens cut it, and their concatenation loses and doubles nothing. Time is linear.
 #pragma once
 
 #include <memory>
@@ -16,10 +18,10 @@ struct OutputEvent {
   enum class Kind : uint8_t { kReasoning, kContent, kFinished };
   Kind kind = Kind::kContent;
   std::string text;                       // kReasoning, kContent: never empty
-  std::vector<TokenEvent> tokens;         // the tokens whose text this carries, for logprobs; empty unless logprobs are on
+  std::vector<TokenEvent> tokens;         // the tokens whose first byte this carries, for logprobs; empty unless logprobs are on
   FinishReason reason = FinishReason::kStop;        // kFinished
   std::optional<std::string> stop_string;           // kFinished by a stop string: which
-  Usage usage;                                      // kFinished
+  Usage usage;                                      // kFinished; after a stop string, completion_tokens up to its last token
   int32_t reasoning_tokens = 0;                     // kFinished
   std::string error;                                // kFinished with kError
 };
