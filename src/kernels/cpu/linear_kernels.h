@@ -39,8 +39,9 @@ struct Rows {
   const std::byte* f32;     // [K]: as given, or rounded to bf16 for BF16 weights without bf16 instructions
   const std::byte* bf16;    // [K up to a multiple of 32], zeros past K
 
+  // Always inlined: an out-of-line copy compiled for a newer instruction set could be linked into the older ones' code.
   template <class T>
-  static const T* at(const std::byte* first, int64_t stride, int64_t row) {
+  [[gnu::always_inline]] static const T* at(const std::byte* first, int64_t stride, int64_t row) {
     return reinterpret_cast<const T*>(first + row * stride);
   }
 };
