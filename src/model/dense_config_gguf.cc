@@ -46,7 +46,7 @@ Result<> reject_foreign(const GgufFile& file, const Keys& keys) {
   DI_TRY(const auto experts, file.find_integer(keys.key("expert_count")));
   if (experts && *experts != 0) return keys.unsupported("expert_count", "mixtures of experts are not supported");
   for (const std::string_view key : {"attention.scale", "logit_scale", "embedding_scale", "residual_scale", "attention.sliding_window_pattern",
-                                     "attention.clamp_kqv", "rope.scaling.alpha"}) {
+                                     "attention.clamp_kqv", "rope.scaling.alpha", "rope.scaling.yarn_log_multiplier"}) {
     if (keys.has(key)) return keys.unsupported(key, "not supported");
   }
   return {};

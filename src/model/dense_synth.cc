@@ -17,7 +17,7 @@
 namespace deepinfer::model {
 namespace {
 
-constexpr int32_t kNumByteTokens = 256, kEndOfText = 256, kTurnStart = 257, kTurnEnd = 258, kMergedToken = 259, kMinVocab = 260;
+constexpr int32_t kNumByteTokens = 256, kEndOfText = 256, kTurnStart = 257, kTurnEnd = 258, kMinVocab = 260;  // "he" is 259
 constexpr std::string_view kTemplate =
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";

@@ -24,6 +24,7 @@ constexpr GgufTensorType kTypes[] = {
     foreign(29, "IQ1_M", 256, 56), own(30, DType::kBF16), removed(31, "Q4_0_4_4"), removed(32, "Q4_0_4_8"), removed(33, "Q4_0_8_8"),
     foreign(34, "TQ1_0", 256, 54), foreign(35, "TQ2_0", 256, 66), removed(36, "IQ4_NL_4_4"), removed(37, "IQ4_NL_4_8"),
     removed(38, "IQ4_NL_8_8"), foreign(39, "MXFP4", 32, 17),
+    foreign(40, "NVFP4", 64, 36), foreign(41, "Q1_0", 128, 18), foreign(42, "Q2_0", 64, 18),
 };
 
 }  // namespace
