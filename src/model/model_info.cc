@@ -43,7 +43,9 @@ void count_tensors(const ModelFile& file, CheckpointInfo& info) {
     info.weight_bytes += share.num_bytes;
     info.types.push_back(std::move(share));
   }
-  std::stable_sort(info.types.begin(), info.types.end(), [](const auto& a, const auto& b) { return a.num_bytes > b.num_bytes; });
+  std::sort(info.types.begin(), info.types.end(), [](const auto& a, const auto& b) {
+    return a.num_bytes != b.num_bytes ? a.num_bytes > b.num_bytes : a.type < b.type;
+  });
 }
 
 // The text of a metadata key, or nothing: these are for display only.
