@@ -19,7 +19,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     (void)(*file)->find_bool(key).has_value();
     (void)(*file)->floats(key).has_value();
     (void)(*file)->int32s(key).has_value();
-    if (const auto text = (*file)->find_text(key); text && *text && !(*text)->empty()) sink = sink + static_cast<uint64_t>((*text)->back());
+    if (const auto text = (*file)->find_text(key); text && *text && !(*text)->empty())
+      sink = sink + static_cast<uint64_t>((*text)->back());
     if (const auto texts = (*file)->texts(key)) {
       for (const std::string_view text : *texts) {
         if (!text.empty()) sink = sink + static_cast<uint64_t>(text.back());

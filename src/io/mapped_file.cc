@@ -1,11 +1,11 @@
 #include "io/mapped_file.h"
 
-#include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 namespace deepinfer::io {
@@ -21,7 +21,7 @@ Error system_error(const std::string& path, int number) {
 Result<MappedFile> MappedFile::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return system_error(path, errno);
-  struct stat status {};
+  struct stat status{};
   if (::fstat(fd, &status) != 0) {
     const int number = errno;
     ::close(fd);
@@ -67,8 +67,8 @@ Result<std::string> read_small_file(const std::string& path, size_t max_bytes) {
   DI_TRY(const auto file, MappedFile::open(path));
   const auto bytes = file.bytes();
   if (bytes.size() > max_bytes) {
-    return Error{Code::kResourceExhausted, path + ": " + std::to_string(bytes.size()) + " bytes long, at most " +
-                                               std::to_string(max_bytes) + " are read"};
+    return Error{Code::kResourceExhausted,
+                 path + ": " + std::to_string(bytes.size()) + " bytes long, at most " + std::to_string(max_bytes) + " are read"};
   }
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }

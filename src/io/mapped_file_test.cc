@@ -1,8 +1,8 @@
 #include "io/mapped_file.h"
 
+#include <gtest/gtest.h>
 #include <cstdio>
 #include <fstream>
-#include <gtest/gtest.h>
 #include <utility>
 
 namespace deepinfer::io {
@@ -14,9 +14,7 @@ std::string temporary_file(const std::string& name, const std::string& content) 
   return path;
 }
 
-std::string_view text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
+std::string_view text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
 TEST(MappedFile, ReadsWhatIsThere) {
   std::string content;
@@ -30,7 +28,7 @@ TEST(MappedFile, ReadsWhatIsThere) {
   MappedFile moved = std::move(*file);
   EXPECT_EQ(moved.bytes().data(), where);
   EXPECT_TRUE(file->bytes().empty());
-  moved.release(moved.bytes());              // released pages are read again
+  moved.release(moved.bytes());                // released pages are read again
   moved.release(moved.bytes().subspan(5, 7));  // no whole page: nothing happens
   EXPECT_EQ(text(moved.bytes()), content);
   std::remove(path.c_str());

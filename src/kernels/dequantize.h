@@ -1,5 +1,5 @@
-// Block formats to float, exactly as ggml defines them (bit for bit): the reference that every packed kernel is tested against, and
-// the way embedding rows are read.
+// Block formats to float, exactly as ggml defines them (bit for bit): the reference that every packed kernel is tested against,
+// and the way embedding rows are read.
 #pragma once
 
 #include <cstddef>

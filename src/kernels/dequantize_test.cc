@@ -1,9 +1,9 @@
 #include "kernels/dequantize.h"
 
+#include <gtest/gtest.h>
 #include <bit>
 #include <cstring>
 #include <fstream>
-#include <gtest/gtest.h>
 #include <sstream>
 #include <string>
 #include <vector>

@@ -13,7 +13,8 @@ constexpr bool can_quantize(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kQ8_0 || dtype == DType::kQ4_0;
 }
 
-// in: [n] finite floats, n a multiple of the block size; out: row_bytes(dtype, n) bytes, no alignment needed. CHECKs can_quantize.
+// in: [n] finite floats, n a multiple of the block size; out: row_bytes(dtype, n) bytes, no alignment needed. CHECKs
+// can_quantize.
 void quantize(DType dtype, const float* in, std::byte* out, int64_t n);
 
 }  // namespace deepinfer

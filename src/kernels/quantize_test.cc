@@ -1,7 +1,7 @@
 #include "kernels/quantize.h"
 
-#include <cmath>
 #include <gtest/gtest.h>
+#include <cmath>
 #include <vector>
 
 #include "base/rng.h"

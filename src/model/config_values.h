@@ -1,10 +1,10 @@
 // Range checks that both spellings of a DenseConfig share. `where` names file and key: "x.gguf: metadata key llama.block_count".
 #pragma once
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <fmt/format.h>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,13 +16,15 @@
 namespace deepinfer::model {
 
 inline Result<int32_t> checked_count(const std::string& where, int64_t value, int32_t min, int32_t max) {
-  if (value < min || value > max) return Error{Code::kCorruption, fmt::format("{}: {} is not in {} to {}", where, value, min, max)};
+  if (value < min || value > max)
+    return Error{Code::kCorruption, fmt::format("{}: {} is not in {} to {}", where, value, min, max)};
   return static_cast<int32_t>(value);
 }
 
 // low <= value <= high; NaN is refused.
 inline Result<double> checked_number(const std::string& where, double value, double low, double high) {
-  if (!(value >= low && value <= high)) return Error{Code::kCorruption, fmt::format("{}: {} is not in {} to {}", where, value, low, high)};
+  if (!(value >= low && value <= high))
+    return Error{Code::kCorruption, fmt::format("{}: {} is not in {} to {}", where, value, low, high)};
   return value;
 }
 
@@ -50,6 +52,8 @@ inline int32_t extended_context(const RopeConfig& rope, int32_t max_position) {
   return std::max(max_position, static_cast<int32_t>(extended));
 }
 
-inline double yarn_attention_factor(double factor, double mscale = 1) { return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1; }
+inline double yarn_attention_factor(double factor, double mscale = 1) {
+  return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
+}
 
 }  // namespace deepinfer::model

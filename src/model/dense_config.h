@@ -39,15 +39,15 @@ enum class TensorNaming : uint8_t { kGguf, kHuggingFace };
 struct RopeConfig {
   enum class Scaling : uint8_t { kNone, kLinear, kNtk, kYarn, kLlama3 };
   Scaling scaling = Scaling::kNone;
-  double theta = 10000;             // > 1
-  double factor = 1;                // >= 1
-  int32_t original_context = 0;     // tokens the model was trained on, >= 1
-  double attention_factor = 1;      // > 0; YaRN's magnitude, resolved (0.1 ln factor + 1 unless the file says otherwise)
-  double beta_fast = 32;            // YaRN: > beta_slow
-  double beta_slow = 1;             // YaRN: > 0
-  bool truncate = true;             // YaRN: ramp ends on whole dimensions
-  double low_freq_factor = 1;       // Llama 3: > 0
-  double high_freq_factor = 4;      // Llama 3: > low_freq_factor
+  double theta = 10000;          // > 1
+  double factor = 1;             // >= 1
+  int32_t original_context = 0;  // tokens the model was trained on, >= 1
+  double attention_factor = 1;   // > 0; YaRN's magnitude, resolved (0.1 ln factor + 1 unless the file says otherwise)
+  double beta_fast = 32;         // YaRN: > beta_slow
+  double beta_slow = 1;          // YaRN: > 0
+  bool truncate = true;          // YaRN: ramp ends on whole dimensions
+  double low_freq_factor = 1;    // Llama 3: > 0
+  double high_freq_factor = 4;   // Llama 3: > low_freq_factor
   // Which numbers of a head make pair i: (2i, 2i + 1) if interleaved (GGUF llama: its q and k rows were permuted for that), else
   // (i, i + head_dim / 2) (safetensors, and GGUF qwen2 and qwen3).
   bool interleaved = false;
@@ -61,24 +61,24 @@ struct DenseConfig {
 
   DenseArchitecture architecture = DenseArchitecture::kLlama;
   TensorNaming naming = TensorNaming::kGguf;
-  int32_t num_hidden_layers = 0;     // >= 1
-  int32_t hidden_size = 0;           // >= 1
-  int32_t num_attention_heads = 0;   // >= 1; a multiple of num_key_value_heads
-  int32_t num_key_value_heads = 0;   // >= 1
-  int32_t head_dim = 0;              // >= 2, even; not always hidden_size / num_attention_heads
-  int32_t intermediate_size = 0;     // >= 1
-  int32_t vocab_size = 0;            // >= 1: rows of the embedding
-  int32_t max_context = 0;           // >= 1: positions that the model is good for, RoPE scaling included
-  float rms_norm_eps = 0;            // > 0
+  int32_t num_hidden_layers = 0;    // >= 1
+  int32_t hidden_size = 0;          // >= 1
+  int32_t num_attention_heads = 0;  // >= 1; a multiple of num_key_value_heads
+  int32_t num_key_value_heads = 0;  // >= 1
+  int32_t head_dim = 0;             // >= 2, even; not always hidden_size / num_attention_heads
+  int32_t intermediate_size = 0;    // >= 1
+  int32_t vocab_size = 0;           // >= 1: rows of the embedding
+  int32_t max_context = 0;          // >= 1: positions that the model is good for, RoPE scaling included
+  float rms_norm_eps = 0;           // > 0
   RopeConfig rope;
-  bool qkv_bias = false;             // biases on the q, k and v projections
-  bool output_bias = false;          // bias on the attention's output projection
-  bool qk_norm = false;              // RMS norm of each q and k head before RoPE
-  bool tied_head = false;            // the head is the embedding
+  bool qkv_bias = false;     // biases on the q, k and v projections
+  bool output_bias = false;  // bias on the attention's output projection
+  bool qk_norm = false;      // RMS norm of each q and k head before RoPE
+  bool tied_head = false;    // the head is the embedding
   // Layer i attends to the last layer_window[i] tokens (its own position included); 0: to all. One entry a layer.
   std::vector<int32_t> layer_window;
-  std::optional<TokenId> bos_id;     // below vocab_size
-  std::vector<TokenId> eos_ids;      // below vocab_size, without repetition; may be empty (the tokenizer knows others)
+  std::optional<TokenId> bos_id;  // below vocab_size
+  std::vector<TokenId> eos_ids;   // below vocab_size, without repetition; may be empty (the tokenizer knows others)
 
   int64_t q_size() const { return int64_t{num_attention_heads} * head_dim; }
   int64_t kv_size() const { return int64_t{num_key_value_heads} * head_dim; }
@@ -89,7 +89,8 @@ struct DenseConfig {
 Result<DenseConfig> dense_config_from_gguf(const GgufFile& file);
 
 // From the texts of config.json and generation_config.json (empty: there is none). path: of config.json, for messages.
-Result<DenseConfig> dense_config_from_json(std::string_view config_json, std::string_view generation_json, const std::string& path);
+Result<DenseConfig> dense_config_from_json(std::string_view config_json, std::string_view generation_json,
+                                           const std::string& path);
 // The same from a folder's files.
 Result<DenseConfig> dense_config_from_folder(const std::string& folder);
 

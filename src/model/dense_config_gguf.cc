@@ -26,7 +26,9 @@ class Keys {
     DI_TRY(const auto value, file_.find_number(key(suffix)));
     return value ? checked_number(where(suffix), *value, low, high) : Result<double>(otherwise);
   }
-  Error unsupported(std::string_view suffix, const std::string& what) const { return {Code::kUnsupported, where(suffix) + ": " + what}; }
+  Error unsupported(std::string_view suffix, const std::string& what) const {
+    return {Code::kUnsupported, where(suffix) + ": " + what};
+  }
 
  private:
   const GgufFile& file_;
@@ -38,15 +40,17 @@ Result<DenseArchitecture> read_architecture(const GgufFile& file) {
   for (const auto architecture : {DenseArchitecture::kLlama, DenseArchitecture::kQwen2, DenseArchitecture::kQwen3}) {
     if (name == dense_architecture_name(architecture)) return architecture;
   }
-  return Error{Code::kUnsupported, fmt::format("{}: architecture {} is not supported (llama, qwen2 and qwen3 are)", file.path(), quoted(name))};
+  return Error{Code::kUnsupported,
+               fmt::format("{}: architecture {} is not supported (llama, qwen2 and qwen3 are)", file.path(), quoted(name))};
 }
 
 // What the key must be absent or zero for: parts of other networks that share the architecture's name.
 Result<> reject_foreign(const GgufFile& file, const Keys& keys) {
   DI_TRY(const auto experts, file.find_integer(keys.key("expert_count")));
   if (experts && *experts != 0) return keys.unsupported("expert_count", "mixtures of experts are not supported");
-  for (const std::string_view key : {"attention.scale", "logit_scale", "embedding_scale", "residual_scale", "attention.sliding_window_pattern",
-                                     "attention.clamp_kqv", "rope.scaling.alpha", "rope.scaling.yarn_log_multiplier"}) {
+  for (const std::string_view key :
+       {"attention.scale", "logit_scale", "embedding_scale", "residual_scale", "attention.sliding_window_pattern",
+        "attention.clamp_kqv", "rope.scaling.alpha", "rope.scaling.yarn_log_multiplier"}) {
     if (keys.has(key)) return keys.unsupported(key, "not supported");
   }
   return {};
@@ -54,11 +58,12 @@ Result<> reject_foreign(const GgufFile& file, const Keys& keys) {
 
 Result<> read_heads(const Keys& keys, DenseConfig& config) {
   DI_TRY(config.num_attention_heads, keys.count("attention.head_count", DenseConfig::kMaxHeads));
-  DI_TRY(config.num_key_value_heads, keys.count_or("attention.head_count_kv", config.num_attention_heads, DenseConfig::kMaxHeads));
+  DI_TRY(config.num_key_value_heads,
+         keys.count_or("attention.head_count_kv", config.num_attention_heads, DenseConfig::kMaxHeads));
   const int32_t heads = config.num_attention_heads;
   if (heads % config.num_key_value_heads != 0) {
-    return Error{Code::kCorruption, fmt::format("{}: {} heads cannot share {} KV heads evenly", keys.where("attention.head_count_kv"),
-                                                heads, config.num_key_value_heads)};
+    return Error{Code::kCorruption, fmt::format("{}: {} heads cannot share {} KV heads evenly",
+                                                keys.where("attention.head_count_kv"), heads, config.num_key_value_heads)};
   }
   if (!keys.has("attention.key_length") && config.hidden_size % heads != 0) {
     return Error{Code::kCorruption, fmt::format("{}: an embedding of {} cannot be divided among {} heads",
@@ -96,7 +101,8 @@ Result<> read_rope(const GgufFile& file, const Keys& keys, int32_t context_lengt
   rope.interleaved = config.architecture == DenseArchitecture::kLlama;
   DI_TRY(rope.theta, keys.number_or("rope.freq_base", 10000, kMinTheta, kMaxTheta));
   DI_TRY(const auto type, file.find_text(keys.key("rope.scaling.type")));
-  const std::string_view factor_key = keys.has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";  // the older key
+  const std::string_view factor_key =
+      keys.has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";  // the older key
   DI_TRY(rope.factor, keys.number_or(factor_key, 1, 1, kMaxRopeFactor));
   DI_TRY(rope.original_context, keys.count_or("rope.scaling.original_context_length", context_length, DenseConfig::kMaxContext));
   if (type == "yarn") {
@@ -122,7 +128,8 @@ Result<> read_vocabulary(const GgufFile& file, const Keys& keys, DenseConfig& co
                                             static_cast<int64_t>(tokens.size()), 1, DenseConfig::kMaxVocab));
     DI_TRY(const int32_t declared, keys.count_or("vocab_size", config.vocab_size, DenseConfig::kMaxVocab));
     if (declared != config.vocab_size) {
-      return Error{Code::kCorruption, fmt::format("{}: {}, but tokenizer.ggml.tokens has {}", keys.where("vocab_size"), declared, config.vocab_size)};
+      return Error{Code::kCorruption, fmt::format("{}: {}, but tokenizer.ggml.tokens has {}", keys.where("vocab_size"), declared,
+                                                  config.vocab_size)};
     }
   }
   const auto token = [&](const char* key) -> Result<std::optional<TokenId>> {

@@ -1,5 +1,5 @@
-#include <cmath>
 #include <simdjson.h>
+#include <cmath>
 
 #include "io/mapped_file.h"
 #include "model/config_values.h"
@@ -21,8 +21,12 @@ class Json {
     return value;
   }
   bool has(std::string_view key) const { return find(key).has_value(); }
-  Error wrong(std::string_view key, std::string_view what) const { return {Code::kCorruption, where(key) + " " + std::string(what)}; }
-  Error unsupported(std::string_view key, const std::string& what) const { return {Code::kUnsupported, where(key) + ": " + what}; }
+  Error wrong(std::string_view key, std::string_view what) const {
+    return {Code::kCorruption, where(key) + " " + std::string(what)};
+  }
+  Error unsupported(std::string_view key, const std::string& what) const {
+    return {Code::kUnsupported, where(key) + ": " + what};
+  }
 
   Result<int32_t> count(std::string_view key, int32_t min, int32_t max) const {
     const auto value = find(key);
@@ -112,7 +116,8 @@ Result<> reject_foreign(const Json& json) {
   if (mlp_bias) return json.unsupported("mlp_bias", "biases in the feed-forward network are not supported");
   DI_TRY(const double rotary, json.number_or("partial_rotary_factor", 1, 0, 1));
   if (rotary != 1) return json.unsupported("partial_rotary_factor", "only 1 is supported");
-  if (json.has("quantization_config")) return json.unsupported("quantization_config", "weights quantised this way are not supported");
+  if (json.has("quantization_config"))
+    return json.unsupported("quantization_config", "weights quantised this way are not supported");
   return {};
 }
 
@@ -121,12 +126,14 @@ Result<> read_heads(const Json& json, DenseConfig& config) {
   const int32_t heads = config.num_attention_heads;
   DI_TRY(config.num_key_value_heads, json.count_or("num_key_value_heads", heads, 1, DenseConfig::kMaxHeads));
   if (heads % config.num_key_value_heads != 0) {
-    return json.wrong("num_key_value_heads", fmt::format("is {}: {} heads cannot share that many evenly", config.num_key_value_heads, heads));
+    return json.wrong("num_key_value_heads",
+                      fmt::format("is {}: {} heads cannot share that many evenly", config.num_key_value_heads, heads));
   }
   // Qwen3's default does not follow from the width.
   const bool fixed = config.architecture == DenseArchitecture::kQwen3;
   if (!fixed && !json.has("head_dim") && config.hidden_size % heads != 0) {
-    return json.wrong("num_attention_heads", fmt::format("is {}: a hidden size of {} cannot be divided by it", heads, config.hidden_size));
+    return json.wrong("num_attention_heads",
+                      fmt::format("is {}: a hidden size of {} cannot be divided by it", heads, config.hidden_size));
   }
   DI_TRY(config.head_dim, json.count_or("head_dim", fixed ? 128 : config.hidden_size / heads, 1, DenseConfig::kMaxHeadDim));
   if (config.head_dim % 2 != 0) return json.wrong("head_dim", fmt::format("is {}: heads must be of even size", config.head_dim));
@@ -246,7 +253,8 @@ Result<> read_tokens(const Json& json, std::string_view generation_text, const s
 
 }  // namespace
 
-Result<DenseConfig> dense_config_from_json(std::string_view config_json, std::string_view generation_json, const std::string& path) {
+Result<DenseConfig> dense_config_from_json(std::string_view config_json, std::string_view generation_json,
+                                           const std::string& path) {
   simdjson::dom::parser parser;
   DI_TRY(const Json json, parse(parser, config_json, path));
   DenseConfig config;

@@ -1,8 +1,8 @@
 #include "model/dense_config.h"
 
+#include <gtest/gtest.h>
 #include <cmath>
 #include <filesystem>
-#include <gtest/gtest.h>
 
 #include "model/dense_weights.h"
 #include "model/gguf_vocabulary.h"
@@ -11,7 +11,8 @@
 namespace deepinfer::model {
 namespace {
 
-// A config.json: the smallest complete one, `extra` behind it. A key given twice counts where it comes first, so `extra` comes first.
+// A config.json: the smallest complete one, `extra` behind it. A key given twice counts where it comes first, so `extra` comes
+// first.
 std::string config_json(const std::string& type, const std::string& extra = "") {
   return "{" + extra + (extra.empty() ? "" : ",") + R"("model_type":")" + type +
          R"(","hidden_size":64,"intermediate_size":128,"num_hidden_layers":3,"num_attention_heads":4,"num_key_value_heads":2,)"
@@ -57,7 +58,8 @@ TEST(DenseConfigJson, ArchitecturesHaveTheirTraits) {
 }
 
 TEST(DenseConfigJson, ReadsLlama3ScalingInBothForms) {
-  const std::string fields = R"("factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":512,"rope_type":"llama3")";
+  const std::string fields =
+      R"("factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":512,"rope_type":"llama3")";
   const DenseConfig classic = good("llama", R"("rope_theta":500000,"rope_scaling":{)" + fields + "}");
   const DenseConfig newer = good("llama", R"("rope_parameters":{"rope_theta":500000,)" + fields + "}");
   for (const RopeConfig& rope : {classic.rope, newer.rope}) {
@@ -80,7 +82,9 @@ TEST(DenseConfigJson, ReadsYarn) {
   EXPECT_EQ(c.rope.beta_fast, 32);
   EXPECT_EQ(c.rope.beta_slow, 1);
   EXPECT_EQ(c.max_context, 16384);  // the file gives the original context as the model's own
-  const DenseConfig given = good("qwen2", R"("rope_scaling":{"factor":4,"attention_factor":1.5,"beta_fast":16,"beta_slow":2,"truncate":false,"rope_type":"yarn"})");
+  const DenseConfig given = good(
+      "qwen2",
+      R"("rope_scaling":{"factor":4,"attention_factor":1.5,"beta_fast":16,"beta_slow":2,"truncate":false,"rope_type":"yarn"})");
   EXPECT_EQ(given.rope.attention_factor, 1.5);
   EXPECT_EQ(given.rope.beta_fast, 16);
   EXPECT_EQ(given.rope.original_context, 4096);
@@ -103,9 +107,12 @@ TEST(DenseConfigJson, WindowsWhereTheConfigHasThem) {
   EXPECT_EQ(good("qwen2", R"("sliding_window":128,"use_sliding_window":false)").layer_window, (std::vector<int32_t>{0, 0, 0}));
   EXPECT_EQ(good("qwen2", R"("sliding_window":128,"use_sliding_window":true,"max_window_layers":1)").layer_window,
             (std::vector<int32_t>{0, 128, 128}));
-  EXPECT_EQ(good("qwen3", R"("sliding_window":128,"use_sliding_window":true,"layer_types":["sliding_attention","full_attention","sliding_attention"])")
-                .layer_window,
-            (std::vector<int32_t>{128, 0, 128}));
+  EXPECT_EQ(
+      good(
+          "qwen3",
+          R"("sliding_window":128,"use_sliding_window":true,"layer_types":["sliding_attention","full_attention","sliding_attention"])")
+          .layer_window,
+      (std::vector<int32_t>{128, 0, 128}));
   EXPECT_EQ(bad("qwen3", R"("sliding_window":128,"use_sliding_window":true,"layer_types":["full_attention"])"),
             "f/config.json: key layer_types is not a list of one type a layer");
 }
@@ -121,8 +128,10 @@ TEST(DenseConfigJson, TokensComeFromBothFiles) {
 }
 
 TEST(DenseConfigJson, NamesTheKeyThatIsWrong) {
-  EXPECT_EQ(bad("llama", R"("num_attention_heads":3)"), "f/config.json: key num_key_value_heads is 2: 3 heads cannot share that many evenly");
-  EXPECT_EQ(bad("llama", R"("num_attention_heads":6)"), "f/config.json: key num_attention_heads is 6: a hidden size of 64 cannot be divided by it");
+  EXPECT_EQ(bad("llama", R"("num_attention_heads":3)"),
+            "f/config.json: key num_key_value_heads is 2: 3 heads cannot share that many evenly");
+  EXPECT_EQ(bad("llama", R"("num_attention_heads":6)"),
+            "f/config.json: key num_attention_heads is 6: a hidden size of 64 cannot be divided by it");
   EXPECT_EQ(bad("llama", R"("num_key_value_heads":0)"), "f/config.json: key num_key_value_heads: 0 is not in 1 to 4096");
   EXPECT_EQ(bad("llama", R"("head_dim":15)"), "f/config.json: key head_dim is 15: heads must be of even size");
   EXPECT_EQ(bad("llama", R"("hidden_size":"64")"), "f/config.json: key hidden_size is not an integer");
@@ -130,8 +139,10 @@ TEST(DenseConfigJson, NamesTheKeyThatIsWrong) {
   EXPECT_EQ(bad("llama", R"("num_hidden_layers":1000000)"), "f/config.json: key num_hidden_layers: 1000000 is not in 1 to 1024");
   EXPECT_EQ(bad("llama", R"("rms_norm_eps":0)"), "f/config.json: key rms_norm_eps: 0 is not in 1e-12 to 0.1");
   EXPECT_EQ(bad("llama", R"("hidden_act":"gelu")"), "f/config.json: key hidden_act: \"gelu\" (silu is supported)");
-  EXPECT_EQ(bad("llama", R"("quantization_config":{})"), "f/config.json: key quantization_config: weights quantised this way are not supported");
-  EXPECT_EQ(bad("gemma3", "\"mlp_bias\":false"), "f/config.json: key model_type: \"gemma3\" (llama, qwen2 and qwen3 are supported)");
+  EXPECT_EQ(bad("llama", R"("quantization_config":{})"),
+            "f/config.json: key quantization_config: weights quantised this way are not supported");
+  EXPECT_EQ(bad("gemma3", "\"mlp_bias\":false"),
+            "f/config.json: key model_type: \"gemma3\" (llama, qwen2 and qwen3 are supported)");
   EXPECT_EQ(bad("llama", R"("rope_scaling":{"rope_type":"longrope","factor":2})"),
             "f/config.json: key rope_scaling.rope_type: \"longrope\" (default, linear, dynamic, yarn and llama3 are supported)");
 }

@@ -1,11 +1,11 @@
 #include "model/dense_synth.h"
 
+#include <fmt/format.h>
 #include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <fmt/format.h>
 #include <utility>
 #include <vector>
 
@@ -19,7 +19,8 @@ namespace {
 
 constexpr int32_t kNumByteTokens = 256, kEndOfText = 256, kTurnStart = 257, kTurnEnd = 258, kMinVocab = 260;  // "he" is 259
 constexpr std::string_view kTemplate =
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% "
+    "endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
 struct NamedShape {
@@ -154,8 +155,8 @@ GgufWriter describe(const DenseConfig& c, DType dtype, const std::vector<SynthTe
   return gguf;
 }
 
-// One row of random weights: the sum of a word's four bytes, centred and scaled to a standard deviation of 0.02. A byte has variance
-// (256^2 - 1) / 12, four of them 21845: near enough to a bell for this purpose, and a tenth of the cost of a true one.
+// One row of random weights: the sum of a word's four bytes, centred and scaled to a standard deviation of 0.02. A byte has
+// variance (256^2 - 1) / 12, four of them 21845: near enough to a bell for this purpose, and a tenth of the cost of a true one.
 void random_row(uint64_t seed, uint64_t tensor, uint64_t row, std::span<float> out) {
   const float scale = 0.02f / std::sqrt(21845.0f);
   const uint64_t per_row = (out.size() + 3) / 4;
@@ -170,7 +171,8 @@ void random_row(uint64_t seed, uint64_t tensor, uint64_t row, std::span<float> o
 
 class OutputFile {
  public:
-  explicit OutputFile(const std::string& path) : path_(path), temporary_(path + ".part"), file_(std::fopen(temporary_.c_str(), "wb")) {}
+  explicit OutputFile(const std::string& path)
+      : path_(path), temporary_(path + ".part"), file_(std::fopen(temporary_.c_str(), "wb")) {}
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
   ~OutputFile() {
@@ -252,14 +254,15 @@ std::optional<DenseConfig> dense_synth_shape(std::string_view name) {
 
 Result<> write_dense_synth(const std::string& path, const DenseConfig& shape, DType dtype, uint64_t seed) {
   if (!can_quantize(dtype)) {
-    return Error{Code::kInvalidArgument, fmt::format("{} cannot be written (F32, F16, BF16, Q8_0 and Q4_0 can)", dtype_info(dtype).name)};
+    return Error{Code::kInvalidArgument,
+                 fmt::format("{} cannot be written (F32, F16, BF16, Q8_0 and Q4_0 can)", dtype_info(dtype).name)};
   }
   if (shape.vocab_size < kMinVocab) return Error{Code::kInvalidArgument, fmt::format("a vocabulary below {} tokens", kMinVocab)};
   const auto tensors = tensors_of(shape, dtype);
   for (const SynthTensor& t : tensors) {
     if (t.shape.back() % dtype_info(t.dtype).block_size != 0) {
-      return Error{Code::kInvalidArgument, fmt::format("tensor {}: rows of {} are no whole number of {} blocks", t.name, t.shape.back(),
-                                                       dtype_info(t.dtype).name)};
+      return Error{Code::kInvalidArgument, fmt::format("tensor {}: rows of {} are no whole number of {} blocks", t.name,
+                                                       t.shape.back(), dtype_info(t.dtype).name)};
     }
   }
   OutputFile file(path);

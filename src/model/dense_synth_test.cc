@@ -1,10 +1,10 @@
 #include "model/dense_synth.h"
 
+#include <gtest/gtest.h>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <gtest/gtest.h>
 
 #include "kernels/dequantize.h"
 #include "kernels/quantize.h"

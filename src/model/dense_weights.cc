@@ -1,8 +1,8 @@
 #include "model/dense_weights.h"
 
+#include <fmt/format.h>
 #include <cmath>
 #include <cstring>
-#include <fmt/format.h>
 
 namespace deepinfer::model {
 namespace {
@@ -57,6 +57,10 @@ class Binder {
     }
     if (!is_self_contained(tensor->dtype)) {
       return corrupt(name, fmt::format("is in {}, which dense models do not come in", dtype_info(tensor->dtype).name));
+    }
+    if (!is_self_contained(tensor->dtype)) {
+      return Error{Code::kUnsupported, fmt::format("{}: tensor {} is in {}, which dense models cannot use here",
+                                                   checkpoint_.path(), name, dtype_info(tensor->dtype).name)};
     }
     used_[static_cast<size_t>(tensor - checkpoint_.tensors().data())] = true;
     out = tensor;

@@ -1,6 +1,6 @@
 // Every tensor of a dense model by its role, bound from a checkpoint of either spelling. bind_dense() checks that exactly the
-// expected tensors are there with exactly the expected shapes, so the forward pass can read them without further checks. The views
-// belong to the checkpoint, which must outlive the DenseWeights.
+// expected tensors are there with exactly the expected shapes, so the forward pass can read them without further checks. The
+// views belong to the checkpoint, which must outlive the DenseWeights.
 #pragma once
 
 #include <string>
@@ -12,7 +12,8 @@
 
 namespace deepinfer::model {
 
-// Matrices are [outputs, inputs] in any DType. Norms, biases and divisors are vectors in F32, F16 or BF16. Null: the model has none.
+// Matrices are [outputs, inputs] in any self-contained DType. Norms, biases and divisors are vectors in F32, F16 or BF16. Null:
+// the model has none.
 struct DenseLayerWeights {
   const TensorView* attention_norm = nullptr;  // [hidden_size]
   const TensorView* q = nullptr;               // [q_size, hidden_size]
@@ -39,7 +40,8 @@ struct DenseWeights {
   std::vector<DenseLayerWeights> layers;      // num_hidden_layers
 };
 
-// Errors: kCorruption, naming the file and the tensor: missing, of the wrong shape, left over, or a vector in a block format.
+// Errors: kCorruption, naming the file and the tensor: missing, of the wrong shape, left over, or a vector in a block format;
+// kUnsupported: in a format that needs scales from elsewhere.
 // Left over are all that the model does not read, except what is surplus by design: rotary tables (*.inv_freq, derived from the
 // config) and the head of a tied model (a copy of the embedding).
 Result<DenseWeights> bind_dense(const Checkpoint& checkpoint, const DenseConfig& config);

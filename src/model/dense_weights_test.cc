@@ -1,8 +1,8 @@
 #include "model/dense_weights.h"
 
+#include <gtest/gtest.h>
 #include <cstring>
 #include <filesystem>
-#include <gtest/gtest.h>
 #include <map>
 
 #include "model/gguf.h"
@@ -105,14 +105,15 @@ TEST_P(BindDense, NamesEachMissingMisshapenOrLeftOverTensor) {
     tensors[name + "2"] = shape;
     const auto left_over = bind_dense(FakeCheckpoint(tensors), config);
     ASSERT_FALSE(left_over) << name;
-    EXPECT_NE(left_over.error().message.find("tensor " + name + "2 is left over"), std::string::npos) << left_over.error().message;
+    EXPECT_NE(left_over.error().message.find("tensor " + name + "2 is left over"), std::string::npos)
+        << left_over.error().message;
   }
 }
 
 TEST_P(BindDense, WhatTheConfigurationDoesNotHaveIsLeftOver) {
   DenseConfig config = small_config(GetParam());
   const FakeCheckpoint checkpoint(tensors_of(config));
-  for (bool DenseConfig::*trait : {&DenseConfig::qkv_bias, &DenseConfig::output_bias, &DenseConfig::qk_norm}) {
+  for (bool DenseConfig::* trait : {&DenseConfig::qkv_bias, &DenseConfig::output_bias, &DenseConfig::qk_norm}) {
     DenseConfig without = config;
     without.*trait = false;
     EXPECT_FALSE(bind_dense(checkpoint, without));
@@ -147,6 +148,19 @@ TEST(BindDenseSurplus, VectorsAreNotQuantised) {
   const auto weights = bind_dense(checkpoint, config);
   ASSERT_FALSE(weights);
   EXPECT_EQ(weights.error().message, "fake: tensor output_norm.weight is a vector in Q8_0; F32, F16 or BF16 is expected");
+}
+
+TEST(BindDenseSurplus, FormatsWithScalesElsewhereAreNotUsed) {
+  const DenseConfig config = small_config(TensorNaming::kHuggingFace);
+  FakeCheckpoint checkpoint(tensors_of(config));
+  for (TensorView& view : checkpoint.views()) {
+    if (view.name == "model.layers.1.mlp.up_proj.weight") view.dtype = DType::kF8_E4M3;
+  }
+  const auto weights = bind_dense(checkpoint, config);
+  ASSERT_FALSE(weights);
+  EXPECT_EQ(weights.error().code, Code::kUnsupported);
+  EXPECT_EQ(weights.error().message,
+            "fake: tensor model.layers.1.mlp.up_proj.weight is in F8_E4M3, which dense models cannot use here");
 }
 
 TEST(BindDenseDivisors, AreBoundAndChecked) {

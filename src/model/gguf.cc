@@ -16,6 +16,7 @@ bool is_name(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7f; });
 }
 
+// clang-format off
 std::string_view type_name(uint32_t type) {
   switch (static_cast<Type>(type)) {
     case Type::kU8: case Type::kI8: case Type::kU16: case Type::kI16:
@@ -27,6 +28,7 @@ std::string_view type_name(uint32_t type) {
   }
   return "of an unknown type";
 }
+// clang-format on
 
 template <class T>
 T value_at(std::span<const std::byte> bytes) {
@@ -70,8 +72,8 @@ class GgufParser {
     DI_TRY(place_tensors());
     if (types == GgufFile::UnsupportedTypes::kReject && !file_.unsupported_.empty()) {
       const auto& tensor = file_.unsupported_.front();
-      return error(Code::kUnsupported, "tensor " + std::string(tensor.name) + " has type " + std::string(tensor.type) +
-                                           ", which is not supported");
+      return error(Code::kUnsupported,
+                   "tensor " + std::string(tensor.name) + " has type " + std::string(tensor.type) + ", which is not supported");
     }
     return {};
   }
@@ -144,7 +146,8 @@ class GgufParser {
     entry.element_type = in_.u32();
     entry.count = in_.u64();
     if (!in_.ok()) return {};
-    if (entry.element_type == static_cast<uint32_t>(Type::kArray)) return error(Code::kUnsupported, named + ": an array of arrays");
+    if (entry.element_type == static_cast<uint32_t>(Type::kArray))
+      return error(Code::kUnsupported, named + ": an array of arrays");
     const bool strings = entry.element_type == static_cast<uint32_t>(Type::kString);
     const uint64_t element = strings ? 8 : gguf_value_bytes(entry.element_type);
     if (element == 0) return corrupt(named + ": unknown element type " + std::to_string(entry.element_type));
@@ -164,7 +167,8 @@ class GgufParser {
   Result<> sort_keys() {
     auto& entries = file_.entries_;
     std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
-    const auto twice = std::adjacent_find(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.key == b.key; });
+    const auto twice =
+        std::adjacent_find(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.key == b.key; });
     if (twice != entries.end()) return corrupt("metadata key " + std::string(twice->key) + " appears twice");
     return {};
   }
@@ -181,7 +185,8 @@ class GgufParser {
     }
     DI_TRY(const auto parts, file_.find_integer("split.count"));
     if (parts && *parts > 1) {
-      return error(Code::kUnsupported, "one of " + std::to_string(*parts) + " parts of a split model; join them with gguf-split --merge");
+      return error(Code::kUnsupported,
+                   "one of " + std::to_string(*parts) + " parts of a split model; join them with gguf-split --merge");
     }
     return {};
   }
@@ -235,7 +240,8 @@ class GgufParser {
     for (const Placed& p : placed_) {
       const std::string named = "tensor " + std::string(p.name);
       if (p.offset % alignment_ != 0) {
-        return corrupt(named + ": offset " + std::to_string(p.offset) + " is not a multiple of the alignment " + std::to_string(alignment_));
+        return corrupt(named + ": offset " + std::to_string(p.offset) + " is not a multiple of the alignment " +
+                       std::to_string(alignment_));
       }
       if (p.offset > size || p.num_bytes > size - p.offset) {
         return corrupt(named + ": " + std::to_string(p.num_bytes) + " bytes at offset " + std::to_string(p.offset) +
@@ -285,7 +291,8 @@ Result<std::unique_ptr<GgufFile>> GgufFile::open(const std::string& path, Unsupp
   return file;
 }
 
-Result<std::unique_ptr<GgufFile>> GgufFile::parse(std::span<const std::byte> bytes, const std::string& path, UnsupportedTypes types) {
+Result<std::unique_ptr<GgufFile>> GgufFile::parse(std::span<const std::byte> bytes, const std::string& path,
+                                                  UnsupportedTypes types) {
   std::unique_ptr<GgufFile> file(new GgufFile);
   file->path_ = path;
   DI_TRY(GgufParser(bytes, *file).run(types));
@@ -297,7 +304,8 @@ void GgufFile::release(const TensorView& tensor) const {
 }
 
 const GgufFile::Entry* GgufFile::entry(std::string_view key) const {
-  const auto it = std::lower_bound(entries_.begin(), entries_.end(), key, [](const Entry& e, std::string_view k) { return e.key < k; });
+  const auto it =
+      std::lower_bound(entries_.begin(), entries_.end(), key, [](const Entry& e, std::string_view k) { return e.key < k; });
   return it != entries_.end() && it->key == key ? &*it : nullptr;
 }
 
@@ -341,7 +349,8 @@ Result<std::optional<bool>> GgufFile::find_bool(std::string_view key) const {
 Result<std::optional<std::string_view>> GgufFile::find_text(std::string_view key) const {
   const Entry* e = entry(key);
   if (e == nullptr) return std::optional<std::string_view>();
-  if (e->type != static_cast<uint32_t>(Type::kString)) return wrong(key, "is " + std::string(type_name(e->type)) + ", not a string");
+  if (e->type != static_cast<uint32_t>(Type::kString))
+    return wrong(key, "is " + std::string(type_name(e->type)) + ", not a string");
   return std::optional<std::string_view>({reinterpret_cast<const char*>(e->payload.data()), e->payload.size()});
 }
 
@@ -379,7 +388,8 @@ Result<std::vector<int32_t>> GgufFile::int32s(std::string_view key) const {
   std::vector<int32_t> out;
   const Entry* e = entry(key);
   if (e == nullptr) return out;
-  if (e->type != static_cast<uint32_t>(Type::kArray) || !is_integer(e->element_type)) return wrong(key, "is not an array of integers");
+  if (e->type != static_cast<uint32_t>(Type::kArray) || !is_integer(e->element_type))
+    return wrong(key, "is not an array of integers");
   out.reserve(e->count);
   const uint64_t size = gguf_value_bytes(e->element_type);
   for (uint64_t i = 0; i < e->count; ++i) {

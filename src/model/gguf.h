@@ -1,13 +1,13 @@
 // GGUF (versions 2 and 3): metadata and tensors in one file, mapped and used in place. Layout, little-endian:
 //
-//   "GGUF" | version u32 | num_tensors u64 | num_keys u64 | keys | tensor table | padding to general.alignment (default 32) | data
-//   string:       length u64, bytes
-//   key:          name string, type u32, value: a number, a bool byte, a string, or (type 9) element type u32, count u64, elements
-//   tensor table: name string, num_dims u32, dims u64 (innermost first), type u32, offset u64 (into the data, aligned)
+//   "GGUF" | version u32 | num_tensors u64 | num_keys u64 | keys | tensor table | padding to general.alignment (default 32) |
+//   data string:       length u64, bytes key:          name string, type u32, value: a number, a bool byte, a string, or (type 9)
+//   element type u32, count u64, elements tensor table: name string, num_dims u32, dims u64 (innermost first), type u32, offset
+//   u64 (into the data, aligned)
 //
-// Opening checks everything that a later read relies on: counts against the bytes left, sizes without wrap-around, names, alignment,
-// that tensors lie inside the file and do not overlap, that no key or tensor comes twice. It copies no value: strings and arrays
-// are views of the mapping, so what it allocates is small against the file. Immutable, any thread may read.
+// Opening checks everything that a later read relies on: counts against the bytes left, sizes without wrap-around, names,
+// alignment, that tensors lie inside the file and do not overlap, that no key or tensor comes twice. It copies no value: strings
+// and arrays are views of the mapping, so what it allocates is small against the file. Immutable, any thread may read.
 #pragma once
 
 #include <memory>
@@ -36,8 +36,8 @@ class GgufFile final : public Checkpoint {
   };
   enum class UnsupportedTypes : uint8_t { kReject, kList };
 
-  // Errors: kNotFound and kIo (the file), kCorruption (its bytes), kUnsupported (version, a tensor's type unless kList, a file split
-  // in parts). Messages name the file and the key or tensor.
+  // Errors: kNotFound and kIo (the file), kCorruption (its bytes), kUnsupported (version, a tensor's type unless kList, a file
+  // split in parts). Messages name the file and the key or tensor.
   static Result<std::unique_ptr<GgufFile>> open(const std::string& path, UnsupportedTypes types = UnsupportedTypes::kReject);
   // The same from bytes that outlive the result; `path` is for messages.
   static Result<std::unique_ptr<GgufFile>> parse(std::span<const std::byte> bytes, const std::string& path,
@@ -49,8 +49,8 @@ class GgufFile final : public Checkpoint {
   std::span<const UnsupportedTensor> unsupported_tensors() const { return unsupported_; }
   uint32_t version() const { return version_; }
 
-  // Metadata. The find_ functions give nothing for an absent key; the others call that kCorruption. A value of another type, or an
-  // integer that does not fit, is kCorruption too; any integer type serves as an integer, any number as a number.
+  // Metadata. The find_ functions give nothing for an absent key; the others call that kCorruption. A value of another type, or
+  // an integer that does not fit, is kCorruption too; any integer type serves as an integer, any number as a number.
   bool has(std::string_view key) const { return entry(key) != nullptr; }
   Result<std::optional<int64_t>> find_integer(std::string_view key) const;
   Result<std::optional<double>> find_number(std::string_view key) const;
@@ -72,8 +72,8 @@ class GgufFile final : public Checkpoint {
   struct Entry {
     std::string_view key;
     uint32_t type;
-    uint32_t element_type = 0;  // of an array
-    uint64_t count = 0;         // of an array
+    uint32_t element_type = 0;           // of an array
+    uint64_t count = 0;                  // of an array
     std::span<const std::byte> payload;  // the value, a string without its length, an array's elements
   };
   GgufFile() = default;
@@ -84,9 +84,9 @@ class GgufFile final : public Checkpoint {
 
   std::string path_;
   uint32_t version_ = 0;
-  std::optional<io::MappedFile> mapping_;     // none for borrowed bytes
-  std::vector<Entry> entries_;                // sorted by key
-  std::vector<TensorView> tensors_;           // sorted by name
+  std::optional<io::MappedFile> mapping_;       // none for borrowed bytes
+  std::vector<Entry> entries_;                  // sorted by key
+  std::vector<TensorView> tensors_;             // sorted by name
   std::vector<UnsupportedTensor> unsupported_;  // in file order
 };
 

@@ -14,6 +14,7 @@ constexpr GgufTensorType foreign(uint32_t id, std::string_view name, int32_t blo
 }
 constexpr GgufTensorType removed(uint32_t id, std::string_view name) { return {id, name, 0, 0, std::nullopt}; }
 
+// clang-format off
 constexpr GgufTensorType kTypes[] = {
     own(0, DType::kF32), own(1, DType::kF16), own(2, DType::kQ4_0), own(3, DType::kQ4_1), removed(4, "Q4_2"), removed(5, "Q4_3"),
     own(6, DType::kQ5_0), own(7, DType::kQ5_1), own(8, DType::kQ8_0), foreign(9, "Q8_1", 32, 36), own(10, DType::kQ2_K),
@@ -26,6 +27,7 @@ constexpr GgufTensorType kTypes[] = {
     removed(38, "IQ4_NL_8_8"), foreign(39, "MXFP4", 32, 17),
     foreign(40, "NVFP4", 64, 36), foreign(41, "Q1_0", 128, 18), foreign(42, "Q2_0", 64, 18),
 };
+// clang-format on
 
 }  // namespace
 

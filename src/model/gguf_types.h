@@ -13,10 +13,23 @@ constexpr uint32_t kGgufMagic = 0x46554747;  // "GGUF"
 constexpr uint64_t kGgufDefaultAlignment = 32;
 
 enum class GgufValueType : uint32_t {
-  kU8 = 0, kI8 = 1, kU16 = 2, kI16 = 3, kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kString = 8, kArray = 9, kU64 = 10, kI64 = 11, kF64 = 12,
+  kU8 = 0,
+  kI8 = 1,
+  kU16 = 2,
+  kI16 = 3,
+  kU32 = 4,
+  kI32 = 5,
+  kF32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kU64 = 10,
+  kI64 = 11,
+  kF64 = 12,
 };
 
 // Bytes of a value; 0 for strings, arrays and unknown types.
+// clang-format off
 constexpr uint64_t gguf_value_bytes(uint32_t type) {
   switch (static_cast<GgufValueType>(type)) {
     case GgufValueType::kU8: case GgufValueType::kI8: case GgufValueType::kBool: return 1;
@@ -27,6 +40,7 @@ constexpr uint64_t gguf_value_bytes(uint32_t type) {
   }
   return 0;
 }
+// clang-format on
 
 // A tensor type of the format. Types without a dtype are well formed but not computed with here.
 struct GgufTensorType {

@@ -14,12 +14,12 @@ namespace deepinfer::model {
 class GgufFile;
 
 struct GgufVocabularyData {
-  std::string_view model;  // "gpt2", "llama", …
-  std::string_view pre;    // may be empty
-  std::vector<std::string_view> tokens;   // not empty
-  std::vector<float> scores;              // one a token, or empty
-  std::vector<int32_t> token_types;       // one a token, or empty
-  std::vector<std::string_view> merges;   // may be empty
+  std::string_view model;                                                 // "gpt2", "llama", …
+  std::string_view pre;                                                   // may be empty
+  std::vector<std::string_view> tokens;                                   // not empty
+  std::vector<float> scores;                                              // one a token, or empty
+  std::vector<int32_t> token_types;                                       // one a token, or empty
+  std::vector<std::string_view> merges;                                   // may be empty
   std::optional<int64_t> bos_id, eos_id, eot_id, unknown_id, padding_id;  // each the index of a token
   std::optional<bool> add_bos, add_space_prefix;
   std::optional<std::string_view> chat_template;

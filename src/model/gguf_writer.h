@@ -1,5 +1,5 @@
-// Writes the front of a GGUF file (version 3): metadata and tensor table; the tensors' data follow in the order in which they were
-// added, each padded to the alignment. For tools and tests; nothing is checked that the caller controls.
+// Writes the front of a GGUF file (version 3): metadata and tensor table; the tensors' data follow in the order in which they
+// were added, each padded to the alignment. For tools and tests; nothing is checked that the caller controls.
 #pragma once
 
 #include <cstdint>

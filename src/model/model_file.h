@@ -22,7 +22,8 @@ struct ModelFile {
 };
 
 // A folder or a name ending in .safetensors opens as safetensors, anything else as GGUF (which says so if it is not).
-Result<ModelFile> open_model_file(const std::string& path, GgufFile::UnsupportedTypes types = GgufFile::UnsupportedTypes::kReject);
+Result<ModelFile> open_model_file(const std::string& path,
+                                  GgufFile::UnsupportedTypes types = GgufFile::UnsupportedTypes::kReject);
 
 Result<DenseConfig> read_dense_config(const ModelFile& file);
 

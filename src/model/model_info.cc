@@ -1,7 +1,7 @@
 #include "model/model_info.h"
 
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 #include <map>
 
 #include "base/units.h"
@@ -60,7 +60,8 @@ void read_model(const ModelFile& file, CheckpointInfo& info) {
   info.architecture = dense_architecture_name(config->architecture);
   info.config = std::move(*config);
   if (!info.obstacles.empty()) return;  // tensors of unsupported types would count as missing
-  if (const auto weights = bind_dense(file.checkpoint(), *info.config); !weights) info.obstacles.push_back(weights.error().message);
+  if (const auto weights = bind_dense(file.checkpoint(), *info.config); !weights)
+    info.obstacles.push_back(weights.error().message);
   if (!file.gguf) return;
   if (const auto vocabulary = gguf_vocabulary(*file.gguf); !vocabulary) info.obstacles.push_back(vocabulary.error().message);
 }
@@ -99,8 +100,9 @@ std::string printable(std::string_view text) {
 }
 
 std::string shape_text(const DenseConfig& c) {
-  std::string out = fmt::format("{} layers, hidden {}, {} heads ({} KV) of {}, feed-forward {}, vocabulary {}", c.num_hidden_layers,
-                                c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.intermediate_size, c.vocab_size);
+  std::string out =
+      fmt::format("{} layers, hidden {}, {} heads ({} KV) of {}, feed-forward {}, vocabulary {}", c.num_hidden_layers,
+                  c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.intermediate_size, c.vocab_size);
   if (c.tied_head) out += ", tied head";
   return out;
 }
@@ -108,7 +110,8 @@ std::string shape_text(const DenseConfig& c) {
 std::string context_text(const DenseConfig& c) {
   std::string out = fmt::format("{} tokens", c.max_context);
   if (c.rope.scaling != RopeConfig::Scaling::kNone) {
-    out += fmt::format(" (RoPE scaling {}, factor {} of {})", rope_scaling_name(c.rope.scaling), c.rope.factor, c.rope.original_context);
+    out += fmt::format(" (RoPE scaling {}, factor {} of {})", rope_scaling_name(c.rope.scaling), c.rope.factor,
+                       c.rope.original_context);
   }
   const auto windowed = std::count_if(c.layer_window.begin(), c.layer_window.end(), [](int32_t w) { return w > 0; });
   if (windowed > 0) {
@@ -125,8 +128,9 @@ std::string json_text(std::string_view text) {
     const auto c = static_cast<unsigned char>(text[i]);
     const size_t length = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xf0 && c < 0xf5 ? 4 : 0;
     const std::string_view rest = text.substr(i, length);
-    const bool whole = length > 0 && rest.size() == length &&
-                       std::all_of(rest.begin() + 1, rest.end(), [](char b) { return (static_cast<unsigned char>(b) & 0xc0) == 0x80; });
+    const bool whole = length > 0 && rest.size() == length && std::all_of(rest.begin() + 1, rest.end(), [](char b) {
+                         return (static_cast<unsigned char>(b) & 0xc0) == 0x80;
+                       });
     if (c == '"' || c == '\\') {
       out += '\\';
       out += static_cast<char>(c);
@@ -178,8 +182,9 @@ std::string checkpoint_info_text(const CheckpointInfo& info, KvFormat kv_format,
   }
   if (info.config) {
     line("context", context_text(*info.config));
-    line("KV cache", fmt::format("{} a token in {}", size_text(kv_cache_bytes(*info.config, kv_format, kKvBlockTokens) / kKvBlockTokens),
-                                 kv_format_name(kv_format)));
+    line("KV cache",
+         fmt::format("{} a token in {}", size_text(kv_cache_bytes(*info.config, kv_format, kKvBlockTokens) / kKvBlockTokens),
+                     kv_format_name(kv_format)));
     std::string_view label = "memory";
     for (const MemoryAt& at : memory_table(info, kv_format, std::move(contexts))) {
       line(label, fmt::format("{} at {} tokens (weights {} + KV {})", size_text(at.total_bytes), at.context,
@@ -195,26 +200,28 @@ std::string checkpoint_info_text(const CheckpointInfo& info, KvFormat kv_format,
 std::string checkpoint_info_json(const CheckpointInfo& info, KvFormat kv_format, std::vector<int64_t> contexts) {
   std::string types, memory, obstacles;
   for (const auto& share : info.types) {
-    types += fmt::format("{}{{\"type\":{},\"tensors\":{},\"parameters\":{},\"bytes\":{}}}", types.empty() ? "" : ",", json_text(share.type),
-                         share.num_tensors, share.num_parameters, share.num_bytes);
+    types += fmt::format("{}{{\"type\":{},\"tensors\":{},\"parameters\":{},\"bytes\":{}}}", types.empty() ? "" : ",",
+                         json_text(share.type), share.num_tensors, share.num_parameters, share.num_bytes);
   }
   for (const auto& obstacle : info.obstacles) obstacles += (obstacles.empty() ? "" : ",") + json_text(obstacle);
   std::string out = fmt::format(
-      "{{\"path\":{},\"format\":{},\"name\":{},\"architecture\":{},\"tensors\":{},\"parameters\":{},\"weight_bytes\":{},\"types\":[{}],",
+      "{{\"path\":{},\"format\":{},\"name\":{},\"architecture\":{},\"tensors\":{},\"parameters\":{},\"weight_bytes\":{},"
+      "\"types\":[{}],",
       json_text(info.path), json_text(info.format), json_text(info.name), json_text(info.architecture), info.num_tensors,
       info.num_parameters, info.weight_bytes, types);
   if (info.config) {
     const DenseConfig& c = *info.config;
     for (const MemoryAt& at : memory_table(info, kv_format, std::move(contexts))) {
-      memory += fmt::format("{}{{\"context\":{},\"kv_bytes\":{},\"total_bytes\":{}}}", memory.empty() ? "" : ",", at.context, at.kv_bytes,
-                            at.total_bytes);
+      memory += fmt::format("{}{{\"context\":{},\"kv_bytes\":{},\"total_bytes\":{}}}", memory.empty() ? "" : ",", at.context,
+                            at.kv_bytes, at.total_bytes);
     }
     out += fmt::format(
         "\"num_hidden_layers\":{},\"hidden_size\":{},\"num_attention_heads\":{},\"num_key_value_heads\":{},\"head_dim\":{},"
-        "\"intermediate_size\":{},\"vocab_size\":{},\"max_context\":{},\"rope_scaling\":{},\"kv_format\":{},\"kv_bytes_per_token\":{},"
+        "\"intermediate_size\":{},\"vocab_size\":{},\"max_context\":{},\"rope_scaling\":{},\"kv_format\":{},\"kv_bytes_per_"
+        "token\":{},"
         "\"memory\":[{}],",
-        c.num_hidden_layers, c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.intermediate_size, c.vocab_size,
-        c.max_context, json_text(rope_scaling_name(c.rope.scaling)), json_text(kv_format_name(kv_format)),
+        c.num_hidden_layers, c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.intermediate_size,
+        c.vocab_size, c.max_context, json_text(rope_scaling_name(c.rope.scaling)), json_text(kv_format_name(kv_format)),
         kv_cache_bytes(c, kv_format, kKvBlockTokens) / kKvBlockTokens, memory);
   }
   return out + fmt::format("\"unsupported\":[{}]}}", obstacles);

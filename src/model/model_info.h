@@ -18,10 +18,10 @@ struct CheckpointInfo {
     std::string type;  // "Q4_K"
     int64_t num_tensors = 0, num_parameters = 0, num_bytes = 0;
   };
-  std::string path, format;           // "GGUF version 3", "safetensors"
-  std::string name;                   // what the file calls itself, or empty
-  std::string architecture;           // as the file spells it, or empty
-  std::vector<TypeShare> types;       // most bytes first
+  std::string path, format;      // "GGUF version 3", "safetensors"
+  std::string name;              // what the file calls itself, or empty
+  std::string architecture;      // as the file spells it, or empty
+  std::vector<TypeShare> types;  // most bytes first
   int64_t num_tensors = 0, num_parameters = 0, weight_bytes = 0;
   std::optional<DenseConfig> config;  // none if it could not be understood
   // Why it cannot be served: a sentence each; empty: it can.

@@ -1,9 +1,9 @@
 #include "model/model_info.h"
 
-#include <cstdlib>
-#include <filesystem>
 #include <gtest/gtest.h>
 #include <simdjson.h>
+#include <cstdlib>
+#include <filesystem>
 
 namespace deepinfer::model {
 namespace {
@@ -93,8 +93,9 @@ TEST(CheckpointInfo, SaysWhatStandsInTheWay) {
 TEST(CheckpointInfo, CountsARealModel) {
   const char* folder = std::getenv("DEEPINFER_TEST_MODELS");
   const char* home = std::getenv("HOME");
-  const std::string path = (folder != nullptr ? std::string(folder) : std::string(home != nullptr ? home : "") + "/.cache/deepinfer/models") +
-                           "/smollm2-135m-instruct-q4_1.gguf";
+  const std::string path =
+      (folder != nullptr ? std::string(folder) : std::string(home != nullptr ? home : "") + "/.cache/deepinfer/models") +
+      "/smollm2-135m-instruct-q4_1.gguf";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
   const auto info = read_checkpoint_info(path);
   ASSERT_TRUE(info) << info.error().message;

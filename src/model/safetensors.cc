@@ -1,10 +1,10 @@
 #include "model/safetensors.h"
 
+#include <fmt/format.h>
+#include <simdjson.h>
 #include <algorithm>
 #include <filesystem>
-#include <fmt/format.h>
 #include <map>
-#include <simdjson.h>
 
 #include "base/bytes.h"
 
@@ -16,12 +16,14 @@ struct FileDType {
   std::string_view name;
   std::optional<DType> dtype;
 };
+// clang-format off
 constexpr FileDType kDTypes[] = {
     {"F32", DType::kF32}, {"F16", DType::kF16}, {"BF16", DType::kBF16},
     {"F8_E4M3", DType::kF8_E4M3}, {"F8_E8M0", DType::kF8_E8M0}, {"I8", DType::kI8},
     {"BOOL", {}}, {"U8", {}}, {"F4", {}}, {"F6_E2M3", {}}, {"F6_E3M2", {}}, {"F8_E5M2", {}},
     {"I16", {}}, {"U16", {}}, {"I32", {}}, {"U32", {}}, {"F64", {}}, {"I64", {}}, {"U64", {}}, {"C64", {}},
 };
+// clang-format on
 
 bool is_name(std::string_view text, size_t max_bytes) {
   return !text.empty() && text.size() <= max_bytes &&
@@ -80,7 +82,8 @@ class EntryReader {
     for (const FileDType& known : kDTypes) {
       if (known.name != name) continue;
       if (known.dtype) return *known.dtype;
-      return Error{Code::kUnsupported, fmt::format("{}: dtype {} is not supported (F32, F16, BF16, F8_E4M3, F8_E8M0 and I8 are)", where_, name)};
+      return Error{Code::kUnsupported,
+                   fmt::format("{}: dtype {} is not supported (F32, F16, BF16, F8_E4M3, F8_E8M0 and I8 are)", where_, name)};
     }
     return corrupt(fmt::format("unknown dtype {:?}", name.substr(0, 64)));
   }
@@ -112,13 +115,15 @@ class EntryReader {
 
 Error corrupt(const std::string& path, const std::string& what) { return Error{Code::kCorruption, path + ": " + what}; }
 
-// A view of tensors that lie in [begin, end) of the data of one file; sorted by begin, they must cover it without hole or overlap.
+// A view of tensors that lie in [begin, end) of the data of one file; sorted by begin, they must cover it without hole or
+// overlap.
 struct Span {
   uint64_t begin, end;
   std::string_view name;
 };
 Result<> check_cover(std::vector<Span> spans, uint64_t data_bytes, const std::string& path) {
-  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+  std::sort(spans.begin(), spans.end(),
+            [](const Span& a, const Span& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
   uint64_t at = 0;
   std::string_view previous;
   for (const Span& span : spans) {
@@ -177,7 +182,8 @@ Result<> Safetensors::add_file(std::span<const std::byte> bytes, const std::stri
   ByteReader in(bytes);
   const uint64_t header_bytes = in.u64();
   if (!in.ok()) return corrupt(path, fmt::format("not a safetensors file ({} bytes long)", bytes.size()));
-  if (header_bytes > kMaxHeaderBytes) return corrupt(path, fmt::format("not a safetensors file (a header of {} bytes)", header_bytes));
+  if (header_bytes > kMaxHeaderBytes)
+    return corrupt(path, fmt::format("not a safetensors file (a header of {} bytes)", header_bytes));
   const std::string_view header = in.text(header_bytes);
   if (!in.ok()) return corrupt(path, fmt::format("its header of {} bytes reaches past the end of the file", header_bytes));
   const auto data = bytes.subspan(in.position());
@@ -221,17 +227,21 @@ Result<> Safetensors::open_shards(const std::string& folder, std::string_view in
   simdjson::dom::parser parser;
   simdjson::dom::object object, weight_map;
   const auto error = parser.parse(index.data(), index.size()).get(object);
-  if (error != simdjson::SUCCESS) return corrupt(index_path, fmt::format("not a JSON object ({})", simdjson::error_message(error)));
+  if (error != simdjson::SUCCESS)
+    return corrupt(index_path, fmt::format("not a JSON object ({})", simdjson::error_message(error)));
   if (object["weight_map"].get(weight_map) != simdjson::SUCCESS) return corrupt(index_path, "it has no object weight_map");
   std::map<std::string, std::map<std::string, bool>> shards;  // shard -> the tensors that it should hold -> found
   for (const auto& [key, value] : weight_map) {
     std::string_view shard;
     if (!is_name(key, kMaxNameBytes)) return corrupt(index_path, "a tensor's name is empty, too long or not printable");
-    if (value.get(shard) != simdjson::SUCCESS) return corrupt(index_path, fmt::format("tensor {}: its shard is not a string", key));
+    if (value.get(shard) != simdjson::SUCCESS)
+      return corrupt(index_path, fmt::format("tensor {}: its shard is not a string", key));
     if (!is_file_name(shard)) {
-      return corrupt(index_path, fmt::format("tensor {}: its shard {:?} is not the name of a file in this folder", key, shard.substr(0, 255)));
+      return corrupt(index_path, fmt::format("tensor {}: its shard {:?} is not the name of a file in this folder", key,
+                                             shard.substr(0, 255)));
     }
-    if (!shards[std::string(shard)].emplace(key, false).second) return corrupt(index_path, fmt::format("tensor {} appears twice", key));
+    if (!shards[std::string(shard)].emplace(key, false).second)
+      return corrupt(index_path, fmt::format("tensor {} appears twice", key));
     if (shards.size() > kMaxShards) return corrupt(index_path, fmt::format("more than {} shards", kMaxShards));
   }
   if (shards.empty()) return corrupt(index_path, "weight_map is empty");
@@ -244,7 +254,8 @@ Result<> Safetensors::open_shards(const std::string& folder, std::string_view in
     DI_TRY(add_file(mappings_.back().bytes(), path));
     for (size_t i = first; i < tensors_.size(); ++i) {
       const auto it = expected.find(std::string(tensors_[i].name));
-      if (it == expected.end()) return corrupt(path, fmt::format("tensor {} is not listed for this shard in {}", tensors_[i].name, index_path));
+      if (it == expected.end())
+        return corrupt(path, fmt::format("tensor {} is not listed for this shard in {}", tensors_[i].name, index_path));
       it->second = true;
     }
     for (const auto& [name, found] : expected) {

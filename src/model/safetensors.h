@@ -2,9 +2,9 @@
 // A file is: header length u64 | header, a JSON object | data. The header gives each tensor's dtype, shape (outermost first) and
 // data_offsets [begin, end) in the data; the tensors must cover the data exactly, as the reference reader asks.
 //
-// Opening checks all of that, and that index and shards agree about which tensor is where. What it allocates is a small multiple of
-// the header (the JSON parser's tape). Immutable, any thread may read. Whether the tensors are those of the model is for binding
-// (dense_weights.h).
+// Opening checks all of that, and that index and shards agree about which tensor is where. What it allocates is a small multiple
+// of the header (the JSON parser's tape). Immutable, any thread may read. Whether the tensors are those of the model is for
+// binding (dense_weights.h).
 #pragma once
 
 #include <deque>
@@ -27,8 +27,8 @@ class Safetensors final : public Checkpoint {
   static constexpr size_t kMaxTensors = 1 << 20, kMaxShards = 4096, kMaxDims = 8, kMaxNameBytes = 1024;
 
   // path: a .safetensors file or a folder.
-  // Errors: kNotFound and kIo (files), kCorruption (their bytes, the index), kUnsupported (a dtype that this product does not use).
-  // Messages name the file and the tensor.
+  // Errors: kNotFound and kIo (files), kCorruption (their bytes, the index), kUnsupported (a dtype that this product does not
+  // use). Messages name the file and the tensor.
   static Result<std::unique_ptr<Safetensors>> open(const std::string& path);
   // One file's bytes, which must outlive the result; `path` is for messages.
   static Result<std::unique_ptr<Safetensors>> parse(std::span<const std::byte> bytes, const std::string& path);
@@ -45,7 +45,7 @@ class Safetensors final : public Checkpoint {
 
   std::string path_;
   std::vector<io::MappedFile> mappings_;
-  std::deque<std::string> names_;  // what the views' names point to; a deque does not move them
+  std::deque<std::string> names_;    // what the views' names point to; a deque does not move them
   std::vector<TensorView> tensors_;  // sorted by name after finish()
 };
 

@@ -1,7 +1,7 @@
 #include "model/safetensors.h"
 
-#include <cstring>
 #include <gtest/gtest.h>
+#include <cstring>
 #include <vector>
 
 namespace deepinfer::model {
@@ -19,9 +19,10 @@ std::vector<std::byte> file_of(const std::string& header, size_t data_bytes) {
 }
 
 TEST(Safetensors, ReadsTensorsInPlace) {
-  const auto bytes = file_of(R"({"__metadata__":{"format":"pt"},"z":{"dtype":"BF16","shape":[2,3],"data_offsets":[8,20]},)"
-                             R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"s":{"dtype":"F16","shape":[],"data_offsets":[20,22]}})",
-                             22);
+  const auto bytes =
+      file_of(R"({"__metadata__":{"format":"pt"},"z":{"dtype":"BF16","shape":[2,3],"data_offsets":[8,20]},)"
+              R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"s":{"dtype":"F16","shape":[],"data_offsets":[20,22]}})",
+              22);
   const auto file = Safetensors::parse(bytes, "x");
   ASSERT_TRUE(file) << file.error().message;
   ASSERT_EQ((*file)->tensors().size(), 3u);
@@ -38,10 +39,12 @@ TEST(Safetensors, ReadsTensorsInPlace) {
 }
 
 TEST(Safetensors, NamesTheTensorWhoseDtypeIsNotSupported) {
-  const auto file = Safetensors::parse(file_of(R"({"mask":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})", 8), "x.safetensors");
+  const auto file =
+      Safetensors::parse(file_of(R"({"mask":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})", 8), "x.safetensors");
   ASSERT_FALSE(file);
   EXPECT_EQ(file.error().code, Code::kUnsupported);
-  EXPECT_EQ(file.error().message, "x.safetensors: tensor mask: dtype I64 is not supported (F32, F16, BF16, F8_E4M3, F8_E8M0 and I8 are)");
+  EXPECT_EQ(file.error().message,
+            "x.safetensors: tensor mask: dtype I64 is not supported (F32, F16, BF16, F8_E4M3, F8_E8M0 and I8 are)");
 }
 
 TEST(Safetensors, RefusesDamagedHeaders) {
@@ -52,18 +55,22 @@ TEST(Safetensors, RefusesDamagedHeaders) {
   const std::string a = R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
   EXPECT_EQ(message("{" + a + "}", 8), "accepted");
   EXPECT_EQ(message("{" + a + "," + a + "}", 8), "x: tensor a overlaps tensor a");
-  EXPECT_EQ(message(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}})", 16),
-            "x: tensor a appears twice");
+  EXPECT_EQ(
+      message(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}})",
+              16),
+      "x: tensor a appears twice");
   EXPECT_EQ(message("{" + a + "} x", 8).substr(0, 36), "x: its header is not a JSON object (");
   EXPECT_EQ(message("", 0).substr(0, 36), "x: its header is not a JSON object (");
   EXPECT_EQ(message("{}", 1), "x: 1 bytes after the last tensor");
   EXPECT_EQ(message(R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", 0), "x: tensor a: a dimension is 0");
-  EXPECT_EQ(message(R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8), "x: tensor a: dtype is given twice");
+  EXPECT_EQ(message(R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8),
+            "x: tensor a: dtype is given twice");
   EXPECT_EQ(message(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"x":1}})", 8),
             "x: tensor a: its entry has a field other than dtype, shape and data_offsets");
   EXPECT_EQ(message(R"({"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})", 8),
             "x: tensor a: a dimension is not a whole number below 2^63");
-  EXPECT_EQ(message(R"({"a":{"dtype":"F32","shape":[1,1,1,1,1,1,1,1,2],"data_offsets":[0,8]}})", 8), "x: tensor a: more than 8 dimensions");
+  EXPECT_EQ(message(R"({"a":{"dtype":"F32","shape":[1,1,1,1,1,1,1,1,2],"data_offsets":[0,8]}})", 8),
+            "x: tensor a: more than 8 dimensions");
   EXPECT_EQ(message(R"({"a\nb":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8),
             "x: a tensor's name is empty, too long or not printable");
   EXPECT_EQ(message(R"({"a":7})", 0), "x: tensor a: its entry is not an object");
