@@ -1,4 +1,4 @@
-// Golden chat templates for tests: tests/golden/dense/MODEL/{chat_template.jinja,templates.json,added_tokens.json}.
+// Golden chat templates for tests: tests/golden/chat_templates/MODEL/{chat_template.jinja,templates.json,added_tokens.json}.
 #pragma once
 
 #include <boost/json/parse.hpp>
@@ -17,7 +17,7 @@ inline constexpr const char* kGoldenTemplates[] = {"smollm2-135m-instruct-q4_1",
                                                    "deepseek-r1-distill-qwen-7b"};
 
 inline std::string read_golden(const std::string& model, const std::string& name) {
-  std::ifstream in(std::string(DI_SOURCE_DIR "/tests/golden/dense/") + model + "/" + name, std::ios::binary);
+  std::ifstream in(std::string(DI_SOURCE_DIR "/tests/golden/chat_templates/") + model + "/" + name, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
