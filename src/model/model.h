@@ -27,6 +27,7 @@ struct KvGroup {
 struct KvLayout {
   int32_t block_tokens = 32;    // tokens a block covers
   int64_t block_bytes = 0;      // all groups and layers together; a multiple of 64
+  int64_t state_bytes = 0;      // private to a sequence (windows, tails): beside its blocks, never shared; 0: none
   std::string format;           // names everything that changes the bytes: "dense-bf16-v1"; part of the root block key
   std::span<const KvGroup> groups;
 };
@@ -37,6 +38,15 @@ struct SequenceRows {
   int32_t num_rows;                      // >= 1
   int32_t start;                         // position of the first row = tokens already in the cache
   std::span<const BlockId> block_table;  // covers start + num_rows tokens
+
+  // For models with window groups only (KvLayout::state_bytes > 0); others ignore what follows.
+  std::byte* state = nullptr;               // [state_bytes], 64-byte aligned; zeroed when the sequence begins
+  std::span<const TokenId> previous{};      // the tokens before `start`, the last of them at the end; at least ModelInfo::history_tokens,
+                                            // or all if there are fewer
+  int32_t window_start = 0;                 // bounded replay: no window row below this position is read (encoder layers)
+  int32_t global_start = 0;                 // blocks hold what ends below this position already: it is not written again
+  int32_t decoder_start = 0;                // narrowing: rows below this position do not enter the decoder layers, whose windows
+                                            // begin here; 0: none is left out
 };
 
 struct StepBatch {
@@ -51,6 +61,7 @@ struct ModelInfo {
   uint64_t num_parameters = 0;
   uint64_t body_parameters = 0;  // of the products that every row goes through: without embedding and head
   uint64_t weight_bytes = 0;     // as packed in memory
+  int32_t history_tokens = 0;    // see SequenceRows::previous
 };
 
 struct ModelLimits {
