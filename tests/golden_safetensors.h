@@ -31,7 +31,8 @@ class GoldenFile {
 
   std::vector<int64_t> shape(std::string_view name) const {
     std::vector<int64_t> out;
-    for (const auto d : root_.at_key(name)["shape"].get_array().value()) out.push_back(d.get_int64().value());
+    const simdjson::dom::array dims = root_.at_key(name)["shape"].get_array().value();
+    for (const auto d : dims) out.push_back(d.get_int64().value());
     return out;
   }
 

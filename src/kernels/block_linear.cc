@@ -69,6 +69,21 @@ void linear_fp4(const Fp8Rows& x, const Fp4Matrix& w, float* y, int64_t ldy, Tea
     });
 }
 
+void linear_fp8_as_bf16(const float* x, int64_t ldx, int64_t num_rows, const Fp8Matrix& w, float* y, int64_t ldy, Team& team) {
+  const auto& decode = e4m3_table();
+  const auto [begin, end] = team.range(w.rows);
+  for (int64_t n = begin; n < end; ++n) {
+    for (int64_t t = 0; t < num_rows; ++t) y[t * ldy + n] = 0;
+    for (int64_t b = 0; b < w.cols / kBlock; ++b) {
+      const float scale = to_f32(w.scales[n / kBlock * (w.cols / kBlock) + b]);
+      float values[kBlock];
+      for (int k = 0; k < kBlock; ++k) values[k] = decode[w.codes[n * w.cols + b * kBlock + k].bits] * scale;
+      for (int64_t t = 0; t < num_rows; ++t) y[t * ldy + n] += dot_block(x + t * ldx + b * kBlock, values);
+    }
+    for (int64_t t = 0; t < num_rows; ++t) y[t * ldy + n] = to_f32(to_bf16(y[t * ldy + n]));
+  }
+}
+
 void linear_bf16(const float* x, int64_t ldx, int64_t num_rows, const Bf16Matrix& w, bool round, float* y, int64_t ldy, Team& team) {
   const auto [begin, end] = team.range(w.rows);
   for (int64_t n = begin; n < end; ++n) {

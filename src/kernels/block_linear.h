@@ -29,6 +29,11 @@ struct Bf16Matrix {
   int64_t rows = 0, cols = 0;
 };
 
+// Rows [begin, begin + rows) of a matrix; begin is a multiple of 32.
+inline Fp8Matrix rows_of(const Fp8Matrix& w, int64_t begin, int64_t rows) {
+  return {w.codes + begin * w.cols, w.scales + begin / 32 * (w.cols / 32), rows, w.cols};
+}
+
 // Activations after quantize_fp8 with block 32.
 struct Fp8Rows {
   const e4m3* codes;    // [num_rows, cols]
@@ -39,6 +44,8 @@ struct Fp8Rows {
 // y: [x.num_rows, w.rows] with row stride ldy (floats), bf16 values.
 void linear_fp8(const Fp8Rows& x, const Fp8Matrix& w, float* y, int64_t ldy, Team& team);
 void linear_fp4(const Fp8Rows& x, const Fp4Matrix& w, float* y, int64_t ldy, Team& team);
+// The weights times their scales are bf16 numbers here, the activations stay as they are; y is rounded to bf16. x: row stride ldx.
+void linear_fp8_as_bf16(const float* x, int64_t ldx, int64_t num_rows, const Fp8Matrix& w, float* y, int64_t ldy, Team& team);
 // x: [num_rows, w.cols] bf16-valued floats with row stride ldx. round: y is rounded to bf16.
 void linear_bf16(const float* x, int64_t ldx, int64_t num_rows, const Bf16Matrix& w, bool round, float* y, int64_t ldy, Team& team);
 

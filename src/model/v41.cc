@@ -1,0 +1,368 @@
+#include "model/v41.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/block_quantize.h"
+#include "kernels/engram_gate.h"
+#include "model/v41_step.h"
+
+namespace deepinfer::model {
+namespace {
+
+void resize(std::vector<float>& v, int64_t rows, int64_t cols) { v.resize(static_cast<size_t>(rows * cols)); }
+
+uint64_t count_parameters(const Checkpoint& checkpoint) {
+  uint64_t n = 0;
+  for (const TensorView& tensor : checkpoint.tensors()) {
+    if (tensor.dtype == DType::kF8_E8M0) continue;  // scales
+    n += static_cast<uint64_t>(tensor.num_elements()) * (tensor.dtype == DType::kI8 ? 2 : 1);
+  }
+  return n;
+}
+
+}  // namespace
+
+void V41Packed::quantize(const float* x, e4m3* codes, e8m0* scales, int64_t cols) { quantize_fp8(x, cols, 32, codes, scales); }
+
+void V41Step::reserve(const V41Parts& parts, const ModelLimits& limits, int num_threads, V41Buffers& b) {
+  const V41Config& c = parts.config;
+  const int64_t rows = limits.max_rows, d = c.hidden_size, width = int64_t{c.num_attention_heads} * c.head_dim;
+  const int64_t context = limits.max_context > 0 ? limits.max_context : c.max_position_embeddings;
+  const int64_t columns = int64_t{std::max(0, c.engram_max_ngram_size - 1)} * c.engram_n_heads * c.engram_head_dim;
+  const int64_t low = int64_t{c.o_groups} * c.o_lora_rank;
+  resize(b.streams, rows, kHyperStreams * d);
+  resize(b.pre, rows, kHyperStreams);
+  for (auto* v : {&b.u, &b.x, &b.y, &b.expert_out, &b.expert_sum}) resize(*v, rows, d);
+  b.coefficients.resize(static_cast<size_t>(rows));
+  b.packed_x.reserve(rows, d);
+  b.packed_qr.reserve(rows, c.q_lora_rank);
+  b.packed_o.reserve(rows, std::max(low, int64_t{c.moe_intermediate_size}));
+  b.packed_wide.reserve(rows, std::max(columns, d));
+  resize(b.qr, rows, c.q_lora_rank);
+  resize(b.q, rows, width);
+  resize(b.attention, rows, width);
+  resize(b.kv, rows, c.head_dim);
+  resize(b.o_low, rows, low);
+  b.window_codes.resize(static_cast<size_t>(rows * c.head_dim));
+  b.window_scales.resize(static_cast<size_t>(rows * c.head_dim / 32));
+  resize(b.compressor_kv, rows, c.head_dim);
+  resize(b.compressor_gate, rows, c.head_dim);
+  resize(b.latent, rows, c.head_dim);
+  resize(b.index_key, rows, c.index_head_dim);
+  resize(b.index_q, rows, int64_t{c.index_n_heads} * c.index_head_dim);
+  resize(b.index_weights, rows, c.index_n_heads);
+  b.selected.resize(static_cast<size_t>(rows * c.index_topk));
+  b.num_selected.resize(static_cast<size_t>(rows));
+  b.max_blocks = c.candidate_source_layer_id >= 0 ? (context + c.candidate_block_size - 1) / c.candidate_block_size : 0;
+  b.candidates.resize(static_cast<size_t>(rows * b.max_blocks));
+  resize(b.plain_angles, rows, c.qk_rope_head_dim);
+  resize(b.compressed_angles, rows, c.qk_rope_head_dim);
+  resize(b.gate_logits, rows, c.n_routed_experts);
+  resize(b.route_weights, rows, c.num_experts_per_tok);
+  b.routes.resize(static_cast<size_t>(rows * c.num_experts_per_tok));
+  b.expert_rows.resize(static_cast<size_t>(rows));
+  resize(b.expert_in1, rows, c.moe_intermediate_size);
+  resize(b.expert_in3, rows, c.moe_intermediate_size);
+  resize(b.engram_in, rows, columns);
+  resize(b.engram_out, rows, (kHyperStreams + 1) * d);
+  resize(b.final_x, limits.max_logit_rows, d);
+  // Per thread, one at a time: scores of a context's rows and blocks and a tile of keys; the rows that one query reads; Engram's weights.
+  const int64_t floats = std::max({2 * context + 64 * c.index_head_dim, int64_t{c.sliding_window + c.index_topk} * c.head_dim,
+                                   2 * kHyperStreams * d, int64_t{c.n_routed_experts}});
+  b.scratch.assign(static_cast<size_t>(num_threads), std::vector<float>(static_cast<size_t>(floats)));
+  b.int_scratch.assign(static_cast<size_t>(num_threads), std::vector<int32_t>(static_cast<size_t>(std::max(3 * context, rows))));
+  b.pointer_scratch.assign(static_cast<size_t>(num_threads), std::vector<const float*>(static_cast<size_t>(c.sliding_window + c.index_topk)));
+}
+
+void V41Step::plan(const StepBatch& batch, std::byte* arena, float* logits, V41Observer* observer) {
+  batch_ = batch;
+  arena_ = arena;
+  logits_ = logits;
+  observer_ = observer;
+  plan_rows();
+}
+
+void V41Step::plan_rows() {
+  const V41Config& c = p_.config;
+  rows_.clear();
+  kept_.clear();
+  step_row_.clear();
+  sequence_first_.clear();
+  for (size_t s = 0; s < batch_.sequences.size(); ++s) {
+    const SequenceRows& sequence = batch_.sequences[s];
+    sequence_first_.push_back(static_cast<int32_t>(rows_.size()));
+    for (int32_t i = 0; i < sequence.num_rows; ++i) {
+      const TokenId token = batch_.tokens[static_cast<size_t>(sequence.first_row + i)];
+      if (sequence.start + i >= sequence.decoder_start) kept_.push_back(static_cast<int32_t>(rows_.size()));
+      step_row_.push_back(sequence.first_row + i);
+      rows_.push_back({static_cast<int32_t>(s), sequence.start + i, token, token == c.image_token_id});
+    }
+  }
+}
+
+// The compressed rows that the active rows complete and that their blocks do not hold yet.
+void V41Step::plan_groups(int32_t source) {
+  const int32_t ratio = p_.config.compress_ratio(p_.config.kv_source_layer_ids[static_cast<size_t>(source)]);
+  groups_.clear();
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const V41Row& row = rows_[i];
+    if (row.position < sequence(row).global_start || (row.position + 1) % ratio != 0) continue;
+    const bool together = ratio == 1 || row.position > sequence(row).start;
+    groups_.push_back({row.sequence, row.position / ratio, static_cast<int32_t>(i),
+                       together ? static_cast<int32_t>(i) - (ratio - 1) : -1});
+  }
+}
+
+int32_t V41Step::source_number(int32_t layer) const {
+  const auto& sources = p_.config.kv_source_layer_ids;
+  return static_cast<int32_t>(std::upper_bound(sources.begin(), sources.end(), layer) - sources.begin()) - 1;
+}
+
+void V41Step::run(Team& team) {
+  const V41Config& c = p_.config;
+  embed(team);
+  for (int32_t layer = 0; layer < c.num_hidden_layers; ++layer) {
+    if (c.engram_index(layer) >= 0) engram(layer, team);
+    enter_sublayer("attn_in", layer, block(layer).hc_attn, block(layer).attn_norm, team);
+    attention(layer, team);
+    observe("attn_out", layer, c.hidden_size, b_.y.data(), team);
+    leave_sublayer(team);
+    enter_sublayer("ffn_in", layer, block(layer).hc_ffn, block(layer).ffn_norm, team);
+    experts(layer, team);
+    observe("ffn_out", layer, c.hidden_size, b_.y.data(), team);
+    leave_sublayer(team);
+    observe("X", layer, kHyperStreams * c.hidden_size, b_.streams.data(), team);
+    observe("pre", layer, kHyperStreams, b_.pre.data(), team);
+  }
+  head(team);
+}
+
+void V41Step::embed(Team& team) {
+  const int64_t d = p_.config.hidden_size, rope = p_.config.qk_rope_head_dim;
+  const auto [begin, end] = team.range(num_rows());
+  for (int64_t r = begin; r < end; ++r) {
+    const V41Row& row = rows_[static_cast<size_t>(r)];
+    const bf16* in = p_.weights.embed.values + int64_t{row.token} * d;
+    float* streams = b_.streams.data() + r * kHyperStreams * d;
+    for (int64_t i = 0; i < d; ++i) streams[i] = to_f32(in[i]);
+    for (int32_t k = 1; k < kHyperStreams; ++k) std::copy_n(streams, d, streams + k * d);
+    const float first[kHyperStreams] = {1, 0, 0, 0};
+    std::copy_n(first, kHyperStreams, b_.pre.data() + r * kHyperStreams);
+    p_.plain_rope.angles(row.position, b_.plain_angles.data() + r * rope);
+    p_.compressed_rope.angles(row.position, b_.compressed_angles.data() + r * rope);
+  }
+  team.barrier();
+}
+
+// The dequantised table rows of one position, one after the other.
+void V41Step::engram_row(int32_t table, int64_t r, float* out) const {
+  const V41Config& c = p_.config;
+  const V41Engram& engram = p_.weights.engrams[static_cast<size_t>(table)];
+  const V41Row& row = rows_[static_cast<size_t>(r)];
+  const SequenceRows& seq = sequence(row);
+  std::array<int32_t, EngramHash::kMaxNgram> recent;
+  for (int32_t k = 0; k < c.engram_max_ngram_size; ++k) {
+    const int32_t position = row.position - k, before = seq.start - position;  // before > 0: not in this step
+    TokenId token = c.image_token_id;  // no token: counts as an image does
+    if (position >= 0 && before <= 0) token = batch_.tokens[static_cast<size_t>(seq.first_row - before)];
+    if (position >= 0 && before > 0) token = seq.previous[seq.previous.size() - static_cast<size_t>(before)];
+    const bool dead = position < 0 || token == c.image_token_id;
+    recent[static_cast<size_t>(k)] = dead ? EngramHash::kDead : p_.engram.compress(token);
+  }
+  std::array<int64_t, 64 * EngramHash::kMaxNgram> ids;
+  p_.engram.rows(table, std::span(recent).first(static_cast<size_t>(c.engram_max_ngram_size)), ids.data());
+  const int64_t dim = c.engram_head_dim;
+  for (int32_t column = 0; column < p_.engram.num_columns(); ++column) {
+    const int64_t id = ids[static_cast<size_t>(column)];
+    DCHECK(id >= 0 && id < engram.num_rows);
+    dequantize_fp8(engram.codes + id * dim, engram.scales + id * dim / 32, dim, 32, out + column * dim);
+  }
+}
+
+void V41Step::engram(int32_t layer, Team& team) {
+  const V41Config& c = p_.config;
+  const int32_t table = c.engram_index(layer);
+  const V41Engram& weights = p_.weights.engrams[static_cast<size_t>(table)];
+  const int64_t d = c.hidden_size, cols = weights.wkv.cols;
+  const auto [begin, end] = team.range(num_rows());
+  for (int64_t r = begin; r < end; ++r) {
+    engram_row(table, r, b_.engram_in.data() + r * cols);
+    b_.packed_wide.pack(b_.engram_in.data() + r * cols, r, cols);
+  }
+  team.barrier();
+  linear_fp8(b_.packed_wide.rows(num_rows()), weights.wkv, b_.engram_out.data(), (kHyperStreams + 1) * d, team);
+  team.barrier();
+  std::vector<float>& scratch = b_.scratch[static_cast<size_t>(team.index())];
+  float* q_weight = scratch.data();
+  float* k_weight = q_weight + kHyperStreams * d;
+  for (int64_t i = 0; i < kHyperStreams * d; ++i) {
+    q_weight[i] = to_f32(weights.q_weight[i]);
+    k_weight[i] = to_f32(weights.k_weight[i]);
+  }
+  for (int64_t r = begin; r < end; ++r) {
+    if (rows_[static_cast<size_t>(r)].image) continue;  // gate 0
+    const float* out = b_.engram_out.data() + r * (kHyperStreams + 1) * d;
+    engram_gate({.key = out, .value = out + kHyperStreams * d, .q_weight = q_weight, .k_weight = k_weight,
+                 .streams = b_.streams.data() + r * kHyperStreams * d, .hidden = c.hidden_size, .eps = c.rms_norm_eps});
+  }
+  team.barrier();
+  observe("X_engram", layer, kHyperStreams * d, b_.streams.data(), team);
+}
+
+// Coefficients of the streams, their mix by the coefficients of the sublayer before (the shift of V4.1), norm, fp8 packing.
+void V41Step::enter_sublayer(std::string_view name, int32_t layer, const HyperWeights& hyper, const bf16* norm, Team& team) {
+  const V41Config& c = p_.config;
+  const int64_t d = c.hidden_size;
+  const HyperParams params{num_rows(), d, c.rms_norm_eps, c.hc_eps, c.hc_sinkhorn_iters};
+  hyper_coefficients(params, hyper, b_.streams.data(), b_.coefficients.data(), team);
+  hyper_collapse(params, b_.pre.data(), kHyperStreams, b_.streams.data(), b_.u.data(), team);
+  const auto [begin, end] = team.range(num_rows());
+  for (int64_t r = begin; r < end; ++r) {
+    std::copy_n(b_.coefficients[static_cast<size_t>(r)].pre, kHyperStreams, b_.pre.data() + r * kHyperStreams);
+    v41_rms_norm(b_.u.data() + r * d, norm, d, c.rms_norm_eps, b_.x.data() + r * d);
+  }
+  observe(name, layer, d, b_.x.data(), team);
+  for (int64_t r = begin; r < end; ++r) b_.packed_x.pack(b_.x.data() + r * d, r, d);
+  team.barrier();
+}
+
+void V41Step::leave_sublayer(Team& team) {
+  const V41Config& c = p_.config;
+  const HyperParams params{num_rows(), c.hidden_size, c.rms_norm_eps, c.hc_eps, c.hc_sinkhorn_iters};
+  hyper_expand(params, b_.coefficients.data(), b_.y.data(), b_.streams.data(), team);
+  team.barrier();
+}
+
+// Drops the rows that the decoder layers do not need: what they left behind (compressed rows, index keys) is stored by now.
+void V41Step::narrow(Team& team) {
+  team.barrier();
+  if (kept_.size() == rows_.size()) return;
+  const int64_t d = p_.config.hidden_size, rope = p_.config.qk_rope_head_dim;
+  if (team.index() == 0) {
+    const auto move = [&](auto& v, int64_t width) {
+      for (size_t i = 0; i < kept_.size(); ++i)
+        std::copy_n(v.begin() + kept_[i] * width, width, v.begin() + static_cast<int64_t>(i) * width);
+    };
+    move(b_.streams, kHyperStreams * d);
+    move(b_.pre, kHyperStreams);
+    move(b_.coefficients, 1);
+    move(b_.x, d);
+    move(b_.packed_x.codes, d);
+    move(b_.packed_x.scales, d / 32);
+    move(b_.plain_angles, rope);
+    move(b_.compressed_angles, rope);
+    move(rows_, 1);
+    move(step_row_, 1);
+    rows_.resize(kept_.size());
+    step_row_.resize(kept_.size());
+    size_t row = 0;
+    for (size_t s = 0; s < batch_.sequences.size(); ++s) {
+      while (row < rows_.size() && static_cast<size_t>(rows_[row].sequence) < s) ++row;
+      sequence_first_[s] = static_cast<int32_t>(row);
+    }
+  }
+  team.barrier();
+}
+
+void V41Step::head(Team& team) {
+  const V41Config& c = p_.config;
+  const int64_t d = c.hidden_size;
+  const HyperParams params{num_rows(), d, c.rms_norm_eps, c.hc_eps, c.hc_sinkhorn_iters};
+  hyper_collapse(params, b_.pre.data(), kHyperStreams, b_.streams.data(), b_.u.data(), team);
+  team.barrier();
+  const int64_t wanted = static_cast<int64_t>(batch_.logit_rows.size());
+  const auto [begin, end] = team.range(wanted);
+  for (int64_t i = begin; i < end; ++i) {
+    const auto at = std::lower_bound(step_row_.begin(), step_row_.end(), batch_.logit_rows[static_cast<size_t>(i)]);
+    CHECK(at != step_row_.end() && *at == batch_.logit_rows[static_cast<size_t>(i)]);  // a row that narrowing drops has no logits
+    v41_rms_norm(b_.u.data() + (at - step_row_.begin()) * d, p_.weights.norm, d, c.rms_norm_eps, b_.final_x.data() + i * d);
+  }
+  team.barrier();
+  linear_bf16(b_.final_x.data(), d, wanted, p_.weights.head, false, logits_, c.vocab_size, team);
+  team.barrier();
+}
+
+void V41Step::observe(std::string_view name, int32_t layer, int64_t width, float* data, Team& team) {
+  if (observer_ == nullptr) return;
+  team.barrier();
+  if (team.index() == 0) observer_->floats(name, layer, num_rows(), width, data);
+  team.barrier();
+}
+
+void V41Step::observe(std::string_view name, int32_t layer, int64_t width, const int32_t* data, Team& team) {
+  if (observer_ == nullptr) return;
+  team.barrier();
+  if (team.index() == 0) observer_->integers(name, layer, num_rows(), width, data);
+  team.barrier();
+}
+
+namespace {
+
+class V41Model final : public V41 {
+ public:
+  V41Model(V41Config config, V41Weights weights, EngramHash engram, std::unique_ptr<Checkpoint> checkpoint)
+      : config_(std::move(config)),
+        weights_(std::move(weights)),
+        engram_(std::move(engram)),
+        checkpoint_(std::move(checkpoint)),
+        layout_(config_),
+        plain_rope_(config_, false),
+        compressed_rope_(config_, true),
+        parts_{config_, weights_, engram_, layout_, plain_rope_, compressed_rope_},
+        step_(parts_, buffers_) {
+    info_.architecture = "deepseek_v41";
+    info_.vocab_size = config_.vocab_size;
+    info_.max_context = config_.max_position_embeddings;
+    info_.hidden_size = config_.hidden_size;
+    info_.num_layers = config_.num_hidden_layers;
+    info_.num_parameters = count_parameters(*checkpoint_);
+    info_.history_tokens = config_.engram_layer_ids.empty() ? 0 : config_.engram_max_ngram_size - 1;
+    for (const TensorView& tensor : checkpoint_->tensors()) info_.weight_bytes += tensor.data.size();
+    groups_ = {{KvGroup::Kind::kGlobal, "compressed", layout_.block_bytes()}, {KvGroup::Kind::kWindow, "window", 0}, {KvGroup::Kind::kTail, "pending", 0}};
+    kv_layout_ = {V41Layout::kBlockTokens, layout_.block_bytes(), layout_.state_bytes(), "v41-fp4-v1", groups_};
+  }
+
+  const ModelInfo& info() const override { return info_; }
+  const KvLayout& kv_layout() const override { return kv_layout_; }
+  const V41Config& config() const override { return config_; }
+  void observe(V41Observer* observer) override { observer_ = observer; }
+
+  void reserve(const ModelLimits& limits, Workers& workers) override {
+    limits_ = limits;
+    V41Step::reserve(parts_, limits, workers.size(), buffers_);
+  }
+
+  void forward(const StepBatch& batch, std::byte* arena, float* logits, Workers& workers) override {
+    CHECK(static_cast<int64_t>(batch.tokens.size()) <= limits_.max_rows);
+    CHECK(static_cast<int64_t>(batch.logit_rows.size()) <= limits_.max_logit_rows);
+    step_.plan(batch, arena, logits, observer_);
+    workers.run([&](Team& team) { step_.run(team); });
+  }
+
+ private:
+  V41Config config_;
+  V41Weights weights_;
+  EngramHash engram_;
+  std::unique_ptr<Checkpoint> checkpoint_;
+  V41Layout layout_;
+  V41Rope plain_rope_, compressed_rope_;
+  V41Parts parts_;
+  V41Buffers buffers_;
+  V41Step step_;
+  ModelInfo info_;
+  ModelLimits limits_;
+  KvLayout kv_layout_;
+  std::vector<KvGroup> groups_;
+  V41Observer* observer_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<V41> V41::create(V41Config config, V41Weights weights, EngramHash engram, std::unique_ptr<Checkpoint> checkpoint) {
+  return std::make_unique<V41Model>(std::move(config), std::move(weights), std::move(engram), std::move(checkpoint));
+}
+
+}  // namespace deepinfer::model
