@@ -99,7 +99,10 @@ DI_INLINE inline void with_format(DType dtype, F f) {
     case DType::kIQ4_XS: return f.template operator()<panels::format_of(DType::kIQ4_XS)>();
     case DType::kF32:
     case DType::kF16:
-    case DType::kBF16: return;
+    case DType::kBF16:
+    case DType::kF8_E4M3:
+    case DType::kF8_E8M0:
+    case DType::kI8: return;
   }
 }
 
