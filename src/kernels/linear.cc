@@ -57,6 +57,7 @@ class PackedLinear final : public Linear {
       : options_(options), kernels_(kernels_of(options.isa)) {
     cols_ = cols;
     CHECK(cols > 0);
+    CHECK(kernels_.row_padding <= kRowPadding);
     for (const LinearSource& source : sources) add(source);
     place_record();
     pack(sources, workers);
@@ -94,6 +95,7 @@ class PackedLinear final : public Linear {
  private:
   void add(const LinearSource& source) {
     const DTypeInfo info = dtype_info(source.dtype);
+    CHECK(is_self_contained(source.dtype));
     CHECK(source.rows > 0);
     CHECK(cols_ % info.block_size == 0);
     Source out{};

@@ -81,6 +81,41 @@ struct BlockScales {
   __m512 scale_, offset_;
 };
 
+constexpr int kDepth = 512;  // k of a decoded chunk: 8 KiB of codes, in the L1 cache
+static_assert(kDepth % 256 == 0);
+
+// A chunk of a panel in plain form, for all formats of one sub group size alike.
+struct alignas(64) DecodedChunk {
+  std::byte codes[kDepth * kOutputs];
+  float scale[kDepth / 16 * kOutputs];
+  float offset[kDepth / 16 * kOutputs];
+};
+
+// Blocks [first, first + count) of a panel. Signed codes have the zero point taken off.
+template <Format F, bool kSigned>
+void decode(const std::byte* panel, int64_t first, int64_t count, DecodedChunk& out) {
+  constexpr int kGroups = F.block_groups(), kHeader = F.header_bytes(), kGroupBytes = F.group_bytes(), kBlock = F.block_bytes();
+  constexpr int kSubGroups = F.block_sub_groups();
+  const std::byte* p = panel + first * kBlock;
+  std::byte* codes = out.codes;
+  float *scale = out.scale, *offset = out.offset;
+  for (int64_t b = 0; b < count; ++b) {
+    const BlockScales<F> scales(p);
+    for (int s = 0; s < kSubGroups; ++s, scale += kOutputs, offset += kOutputs) {
+      _mm512_store_ps(scale, scales.scale(s));
+      if constexpr (F.offsets) _mm512_store_ps(offset, scales.offset(s));
+    }
+    p += kHeader;
+    for (int g = 0; g < kGroups; ++g, p += kGroupBytes, codes += 8 * kQuadBytes) {
+      each<8>([&](auto j) DI_INLINE {
+        __m512i quad = load_quad<F.codes, j>(p);
+        if constexpr (kSigned && F.zero_point != 0) quad = _mm512_sub_epi8(quad, _mm512_set1_epi8(static_cast<char>(F.zero_point)));
+        _mm512_store_si512(codes + j * kQuadBytes, quad);
+      });
+    }
+  }
+}
+
 // f(format as a template argument) for the set's format: f.template operator()<Format>().
 template <class F>
 DI_INLINE inline void with_format(DType dtype, F f) {

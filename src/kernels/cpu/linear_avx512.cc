@@ -17,8 +17,6 @@ constexpr float kFloatBiasValue = 12582912.0f;  // its bits as a float
 constexpr int kTileRows = 12;                   // 12 integer and 12 float accumulators, and 8 registers for the rest
 constexpr int kDirectRows = 4;
 constexpr int64_t kRowBlock = 192;              // rows whose int8 activations stay in the L2 cache while panels pass
-constexpr int kDepth = 512;                     // k of a decoded chunk: 8 KiB of codes
-static_assert(kDepth % 256 == 0);
 
 // The activation operand is broadcast from memory inside the instruction: no register and no instruction for it.
 DI_INLINE inline void dot_u8s8(__m512i& sum, __m512i codes, const int8_t* x) {
@@ -146,34 +144,6 @@ void apply_direct(const PanelSet& set, const Rows& rows, int64_t num_rows, const
   });
 }
 
-// A chunk of a panel in plain form, for all formats of one sub group size alike.
-struct alignas(64) DecodedChunk {
-  std::byte codes[kDepth * kOutputs];
-  float scale[kDepth / 16 * kOutputs];
-  float offset[kDepth / 16 * kOutputs];
-};
-
-// Blocks [first, first + count) of a panel.
-template <Format F>
-void decode(const std::byte* panel, int64_t first, int64_t count, DecodedChunk& out) {
-  constexpr int kGroups = F.block_groups(), kHeader = F.header_bytes(), kGroupBytes = F.group_bytes(), kBlock = F.block_bytes();
-  constexpr int kSubGroups = F.block_sub_groups();
-  const std::byte* p = panel + first * kBlock;
-  std::byte* codes = out.codes;
-  float *scale = out.scale, *offset = out.offset;
-  for (int64_t b = 0; b < count; ++b) {
-    const BlockScales<F> scales(p);
-    for (int s = 0; s < kSubGroups; ++s, scale += kOutputs, offset += kOutputs) {
-      _mm512_store_ps(scale, scales.scale(s));
-      if constexpr (F.offsets) _mm512_store_ps(offset, scales.offset(s));
-    }
-    p += kHeader;
-    for (int g = 0; g < kGroups; ++g, p += kGroupBytes, codes += 8 * kQuadBytes) {
-      each<8>([&](auto j) DI_INLINE { _mm512_store_si512(codes + j * kQuadBytes, load_quad<F.codes, j>(p)); });
-    }
-  }
-}
-
 // MR rows against `groups` groups of a decoded chunk; acc [MR][16] is loaded and stored.
 template <int kSubGroup, bool kOffsets, int MR>
 DI_INLINE inline void chunk_tile(const Tile& t, const DecodedChunk& chunk, int64_t groups, float* acc_rows) {
@@ -229,7 +199,7 @@ void apply_chunks(const PanelSet& set, const Rows& rows, int64_t num_rows, const
 void apply_integer(const PanelSet& set, const Rows& rows, int64_t num_rows, const Output& out, int64_t begin, int64_t end) {
   with_format(set.dtype, [&]<Format F>() {
     if (num_rows <= kDirectRows) return apply_direct<F>(set, rows, num_rows, out, begin, end);
-    apply_chunks(set, rows, num_rows, out, begin, end, {decode<F>, chunk_rows<F.sub_group, F.offsets>});
+    apply_chunks(set, rows, num_rows, out, begin, end, {decode<F, false>, chunk_rows<F.sub_group, F.offsets>});
   });
 }
 
