@@ -47,6 +47,13 @@ Result<Vocabulary> Vocabulary::build(const Source& source, const std::vector<std
   std::sort(v.by_spelling_.begin(), v.by_spelling_.end(),
             [&](uint32_t a, uint32_t b) { return v.added[a].spelling < v.added[b].spelling; });
 
+  for (size_t i = 1; i < v.by_spelling_.size(); ++i) {
+    const std::string& spelling = v.added[v.by_spelling_[i]].spelling;
+    if (spelling == v.added[v.by_spelling_[i - 1]].spelling) {
+      return source.error(Code::kCorruption, "two added tokens are spelt \"" + spelling + "\"");
+    }
+  }
+
   DI_TRY(v.bos_id, checked_id(source, source.bos_id, "the BOS"));
   DI_TRY(v.eos_id, checked_id(source, source.eos_id, "the EOS"));
   DI_TRY(const auto eot_id, checked_id(source, source.eot_id, "the EOT"));
@@ -104,7 +111,7 @@ std::unique_ptr<BasicTokenizer::Scratch> BasicTokenizer::take_scratch() const {
 void BasicTokenizer::give_back(std::unique_ptr<Scratch> scratch) const {
   constexpr size_t kMaxIdle = 16;           // as many as threads are likely to encode at once
   constexpr size_t kMaxKeptBytes = 1 << 20;  // a long run grows buffers that the next text will not need
-  if (scratch->merge.heap.capacity() * sizeof(uint64_t) > kMaxKeptBytes) scratch->merge = MergeScratch{};
+  if (scratch->merge.ranks.capacity() * sizeof(uint32_t) > kMaxKeptBytes) scratch->merge = MergeScratch{};
   if (scratch->symbols.capacity() * sizeof(TokenId) > kMaxKeptBytes) scratch->symbols = {};
   if (scratch->normalized.capacity() > kMaxKeptBytes) scratch->normalized = {};
   if (scratch->prefixed.capacity() > kMaxKeptBytes) scratch->prefixed = {};

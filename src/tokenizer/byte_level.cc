@@ -5,6 +5,7 @@
 
 #include "tokenizer/basic_tokenizer.h"
 #include "tokenizer/byte_map.h"
+#include "tokenizer/code_point_symbols.h"
 #include "tokenizer/merges.h"
 #include "tokenizer/piece_map.h"
 #include "tokenizer/source.h"
@@ -30,7 +31,9 @@ class ByteLevelTokenizer final : public BasicTokenizer {
 
  public:
   ByteLevelTokenizer(Vocabulary vocabulary, Added added, Rules rules)
-      : BasicTokenizer(std::move(vocabulary), std::move(added)), rules_(std::move(rules)) {}
+      : BasicTokenizer(std::move(vocabulary), std::move(added)), rules_(std::move(rules)) {
+    code_points_ = CodePointSymbols::build(rules_.merges, rules_.byte_ids, static_cast<size_t>(this->vocabulary().size()), key_of());
+  }
 
   // Pieces that are entries of the vocabulary and need no merging: all normal ones if the file says to ignore merges; else those
   // that merging their bytes gives back. An entry that its own merges do not reach would be a wrong shortcut.
@@ -71,14 +74,7 @@ class ByteLevelTokenizer final : public BasicTokenizer {
 
  private:
   void to_symbols(std::string_view piece, std::vector<TokenId>& symbols) const {
-    symbols.resize(piece.size());
-    size_t n = 0;
-    for (const char c : piece) {
-      const TokenId id = rules_.byte_ids[static_cast<unsigned char>(c)];
-      symbols[n] = id;
-      n += id >= 0;
-    }
-    symbols.resize(n);
+    code_points_.to_symbols(piece, rules_.byte_ids, symbols);
   }
 
   // readable: bytes of the text from the piece's first on.
@@ -110,6 +106,7 @@ class ByteLevelTokenizer final : public BasicTokenizer {
   }
 
   Rules rules_;
+  CodePointSymbols code_points_;
   PieceMap whole_;
   size_t max_whole_ = 0;
 };
@@ -129,6 +126,7 @@ Result<> add_merges(const Source& source, Rules& rules) {
       }
     }
   }
+  if (source.merges.size() > MergeTable::kMaxRank) return source.error(Code::kUnsupported, "more merges than " + std::to_string(MergeTable::kMaxRank));
   rules.merges.reserve(source.merges.size());
   std::string both;
   for (size_t rank = 0; rank < source.merges.size(); ++rank) {

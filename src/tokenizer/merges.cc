@@ -10,24 +10,30 @@
 namespace deepinfer::tokenizer {
 
 void MergeTable::reserve(size_t count) {
-  CHECK(size_ == 0);
-  const size_t capacity = std::bit_ceil(count * 2 + 2);
-  slots_.assign(capacity, Slot{});
+  CHECK(entries_.empty());
+  CHECK(count <= kMaxRank);
+  const size_t capacity = std::bit_ceil(count + count / 2 + 2);
+  slots_.assign(capacity, 0);
   mask_ = capacity - 1;
+  index_bits_ = std::bit_width(count);
+  entries_.reserve(count);
 }
 
 void MergeTable::insert(TokenId left, TokenId right, Merge merge) {
   CHECK(left >= 0 && right >= 0);
-  for (size_t at = slot_of(left, right);; at = (at + 1) & mask_) {
-    Slot& slot = slots_[at];
-    if (slot.left < 0) {
-      size_ += 1;
-      CHECK(size_ * 2 <= slots_.size());
-      slot = {left, right, merge};
+  CHECK(merge.rank <= kMaxRank);
+  const uint64_t hash = hash_of(left, right);
+  for (size_t at = hash & mask_;; at = (at + 1) & mask_) {
+    if (slots_[at] == 0) {
+      entries_.push_back({left, right, merge});
+      CHECK(entries_.size() < slots_.size());
+      CHECK(entries_.size() >> index_bits_ == 0);
+      slots_[at] = tag_of(hash) << index_bits_ | static_cast<uint32_t>(entries_.size());
       return;
     }
-    if (slot.left == left && slot.right == right) {
-      slot.merge = merge;
+    Entry& entry = entries_[(slots_[at] & ((1u << index_bits_) - 1)) - 1];
+    if (entry.left == left && entry.right == right) {
+      entry.merge = merge;
       return;
     }
   }
@@ -35,52 +41,61 @@ void MergeTable::insert(TokenId left, TokenId right, Merge merge) {
 
 namespace {
 
-// Where the smallest rank is, the leftmost of equals; ranks[0..n), n >= 1, padded with kNoRank to a multiple of 4.
-size_t argmin(const uint32_t* ranks, size_t n) {
-  uint32_t least[4] = {ranks[0], ranks[1], ranks[2], ranks[3]};
+constexpr uint32_t kDead = 0xffffffff;
+constexpr int kPositionBits = 7;
+static_assert(kMaxShortMerge == 1 << kPositionBits && (MergeTable::kMaxRank << kPositionBits | 127) < kDead);
+
+// The least of keys[0..n), n a multiple of 4 and at least 4.
+uint32_t least_of(const uint32_t* keys, size_t n) {
+  using Four = uint32_t __attribute__((vector_size(16)));  // the compiler's own vectors: SSE4.1 has the minimum, NEON too
+  Four least;
+  std::memcpy(&least, keys, sizeof least);
   for (size_t i = 4; i < n; i += 4) {
-    for (size_t k = 0; k < 4; ++k) least[k] = std::min(least[k], ranks[i + k]);
+    Four next;
+    std::memcpy(&next, keys + i, sizeof next);
+    least = next < least ? next : least;
   }
-  const uint32_t m = std::min(std::min(least[0], least[1]), std::min(least[2], least[3]));
-  size_t at = 0;
-  while (ranks[at] != m) ++at;
-  return at;
+  return std::min(std::min(least[0], least[1]), std::min(least[2], least[3]));
 }
 
-// Arrays stay dense: removing a symbol moves the rest, which for these lengths costs less than following links.
-size_t merge_short(const MergeTable& table, TokenId* symbols, size_t n) {
-  uint32_t ranks[kMaxShortMerge + 4];
+// Every pair has a key of rank and position, so that the least key is the next merge. Symbols stay where they are and are linked.
+size_t merge_short(const MergeTable& table, TokenId* symbols, size_t n, PairCache& pairs) {
+  uint32_t keys[kMaxShortMerge];
   TokenId merged[kMaxShortMerge];
-  bool any = false;
-  for (size_t i = 0; i + 1 < n; ++i) {
-    const MergeTable::Merge m = table.find(symbols[i], symbols[i + 1]);
-    ranks[i] = m.rank;
-    merged[i] = m.merged;
-    any |= m.rank != MergeTable::kNoRank;
-  }
-  if (!any) return n;
-  for (size_t k = n - 1; k < n + 3; ++k) ranks[k] = MergeTable::kNoRank;
-  const auto rank_pair = [&](size_t i) {
-    const MergeTable::Merge m = table.find(symbols[i], symbols[i + 1]);
-    ranks[i] = m.rank;
+  uint8_t next[kMaxShortMerge], previous[kMaxShortMerge];
+  const auto rank_pair = [&](size_t i, size_t right) {
+    const MergeTable::Merge m = pairs.find(table, symbols[i], symbols[right]);
+    keys[i] = m.rank == MergeTable::kNoRank ? kDead : m.rank << kPositionBits | static_cast<uint32_t>(i);
     merged[i] = m.merged;
   };
-  while (n > 1) {
-    const size_t at = argmin(ranks, n - 1);
-    if (ranks[at] == MergeTable::kNoRank) break;
-    symbols[at] = merged[at];
-    const size_t moved = n - at - 2;  // symbols behind the pair
-    std::memmove(symbols + at + 1, symbols + at + 2, moved * sizeof *symbols);
-    if (moved > 0) {
-      std::memmove(merged + at + 1, merged + at + 2, (moved - 1) * sizeof *merged);
-      std::memmove(ranks + at + 1, ranks + at + 2, (moved - 1) * sizeof *ranks);
-    }
-    n -= 1;
-    ranks[n - 1] = MergeTable::kNoRank;
-    if (at + 1 < n) rank_pair(at);
-    if (at > 0) rank_pair(at - 1);
+  uint32_t any = kDead;
+  for (size_t i = 0; i + 1 < n; ++i) {
+    rank_pair(i, i + 1);
+    any &= keys[i];
+    next[i] = static_cast<uint8_t>(i + 1);
+    previous[i + 1] = static_cast<uint8_t>(i);
   }
-  return n;
+  if (any == kDead) return n;
+  next[n - 1] = static_cast<uint8_t>(n);
+  const size_t padded = (n + 3) & ~size_t{3};
+  for (size_t i = n - 1; i < padded; ++i) keys[i] = kDead;
+  for (;;) {
+    const uint32_t least = least_of(keys, padded);
+    if (least == kDead) break;
+    const size_t at = least & (kMaxShortMerge - 1);
+    const size_t gone = next[at], after = next[gone];
+    symbols[at] = merged[at];
+    keys[gone] = keys[at] = kDead;
+    next[at] = static_cast<uint8_t>(after);
+    if (after < n) {
+      previous[after] = static_cast<uint8_t>(at);
+      rank_pair(at, after);
+    }
+    if (at > 0) rank_pair(previous[at], at);
+  }
+  size_t left = 0;
+  for (size_t i = 0; i < n; i = next[i]) symbols[left++] = symbols[i];
+  return left;
 }
 
 size_t merge_long(const MergeTable& table, TokenId* symbols, size_t n, MergeScratch& s) {
@@ -95,7 +110,7 @@ size_t merge_long(const MergeTable& table, TokenId* symbols, size_t n, MergeScra
   const auto rank_pair = [&](uint32_t i) -> bool {
     s.ranks[i] = MergeTable::kNoRank;
     if (s.next[i] == end) return false;
-    const MergeTable::Merge m = table.find(symbols[i], symbols[s.next[i]]);
+    const MergeTable::Merge m = s.pairs.find(table, symbols[i], symbols[s.next[i]]);
     s.ranks[i] = m.rank;
     s.merged[i] = m.merged;
     if (m.rank == MergeTable::kNoRank) return false;
@@ -132,7 +147,7 @@ size_t merge_long(const MergeTable& table, TokenId* symbols, size_t n, MergeScra
 
 size_t merge_symbols(const MergeTable& table, TokenId* symbols, size_t n, MergeScratch& scratch) {
   if (n < 2) return n;
-  return n <= kMaxShortMerge ? merge_short(table, symbols, n) : merge_long(table, symbols, n, scratch);
+  return n <= kMaxShortMerge ? merge_short(table, symbols, n, scratch.pairs) : merge_long(table, symbols, n, scratch);
 }
 
 }  // namespace deepinfer::tokenizer

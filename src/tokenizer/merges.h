@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/request.h"
@@ -16,6 +17,7 @@ namespace deepinfer::tokenizer {
 class MergeTable {
  public:
   static constexpr uint32_t kNoRank = 0xffffffff;
+  static constexpr uint32_t kMaxRank = (1u << 25) - 2;  // leaves room for a position beside it in 32 bits
   struct Merge {
     uint32_t rank;  // kNoRank: the two do not merge
     TokenId merged;
@@ -23,37 +25,68 @@ class MergeTable {
 
   // Room for `count` merges.
   void reserve(size_t count);
-  // A pair inserted twice keeps the later one. At most reserve()d many different pairs.
+  // A pair inserted twice keeps the later one. At most reserve()d many different pairs; rank <= kMaxRank.
   void insert(TokenId left, TokenId right, Merge merge);
 
   Merge find(TokenId left, TokenId right) const {
-    for (size_t at = slot_of(left, right);; at = (at + 1) & mask_) {
-      const Slot& slot = slots_[at];
-      if (slot.left == left && slot.right == right) return slot.merge;
-      if (slot.left < 0) return {kNoRank, -1};
+    const uint64_t hash = hash_of(left, right);
+    const uint32_t tag = tag_of(hash);
+    for (size_t at = hash & mask_;; at = (at + 1) & mask_) {
+      const uint32_t slot = slots_[at];
+      if (slot == 0) return {kNoRank, -1};
+      if (slot >> index_bits_ != tag) continue;
+      const Entry& entry = entries_[(slot & ((1u << index_bits_) - 1)) - 1];
+      if (entry.left == left && entry.right == right) return entry.merge;
     }
   }
 
- private:
-  struct Slot {
-    TokenId left = -1, right = -1;
-    Merge merge{kNoRank, -1};
+  struct Entry {
+    TokenId left, right;
+    Merge merge;
   };
-  size_t slot_of(TokenId left, TokenId right) const {
+  std::span<const Entry> entries() const { return entries_; }
+
+ private:
+  // A slot is 4 bytes, 0 when empty: the index of an entry plus 1, and above it as much of the hash as there is room for. Most
+  // questions are about pairs that do not merge: they end here, in a table that fits the L2 cache, and never see an entry.
+  static uint64_t hash_of(TokenId left, TokenId right) {
     uint64_t x = uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
     x *= 0x9e3779b97f4a7c15;
     x ^= x >> 32;
     x *= 0xd6e8feb86659fd93;
-    return static_cast<size_t>(x >> 32) & mask_;
+    return x ^ x >> 29;
   }
 
-  std::vector<Slot> slots_ = std::vector<Slot>(2);
+  uint32_t tag_of(uint64_t hash) const { return static_cast<uint32_t>(hash >> 32) >> index_bits_; }
+
+  std::vector<uint32_t> slots_ = std::vector<uint32_t>(2);
   size_t mask_ = 1;
-  size_t size_ = 0;
+  int index_bits_ = 1;
+  std::vector<Entry> entries_;
 };
 
-// Buffers of merge_symbols, kept between calls by whoever calls often.
+// Pairs asked for a moment ago, those that do not merge among them: the table is megabytes, a text uses few of its pairs.
+class PairCache {
+ public:
+  MergeTable::Merge find(const MergeTable& table, TokenId left, TokenId right) {
+    const uint64_t pair = uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+    Entry& entry = entries_[pair * 0x9e3779b97f4a7c15 >> (64 - kBits)];
+    if (entry.pair != pair) entry = {pair, table.find(left, right)};
+    return entry.merge;
+  }
+
+ private:
+  static constexpr int kBits = 13;
+  struct Entry {
+    uint64_t pair = ~uint64_t{0};  // no pair of ids
+    MergeTable::Merge merge{MergeTable::kNoRank, -1};
+  };
+  std::vector<Entry> entries_ = std::vector<Entry>(size_t{1} << kBits);
+};
+
+// Buffers of merge_symbols, kept between calls by whoever calls often. For one table only: it remembers pairs.
 struct MergeScratch {
+  PairCache pairs;
   std::vector<uint32_t> ranks, previous, next;
   std::vector<TokenId> merged;
   std::vector<uint64_t> heap;   // rank << 32 | position

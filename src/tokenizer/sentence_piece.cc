@@ -264,6 +264,9 @@ std::string spelled_text(std::string_view spelling) {
 Result<std::unique_ptr<Tokenizer>> make_sentence_piece(Source source) {
   Rules rules;
   rules.add_space_prefix = source.add_space_prefix;
+  if (source.merges.size() > MergeTable::kMaxRank || source.spellings.size() > MergeTable::kMaxRank) {
+    return source.error(Code::kUnsupported, "more tokens or merges than " + std::to_string(MergeTable::kMaxRank));
+  }
   DI_TRY(const Vocab vocab, index_tokens(source, rules));
   if (source.scores.empty()) {
     DI_TRY(add_listed_merges(vocab, rules));
