@@ -160,6 +160,25 @@ TEST(BrokenVocabularyTest, MergesOfUnknownTokensAreRefused) {
   EXPECT_NE(loaded.error().message.find("merge"), std::string::npos) << loaded.error().message;
 }
 
+// --- a small SentencePiece vocabulary as tokenizer.json ---
+
+TEST(SentencePieceJsonTest, GivesTheIdsOfTheReference) {
+  const auto loaded = Tokenizer::from_json(read_file(*golden_path("tokenizer/sentence_piece.tokenizer.json")), "", "sentence_piece");
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  const Tokenizer& t = **loaded;
+  EXPECT_TRUE(t.add_space_prefix());
+  dom::parser parser;
+  size_t num_cases = 0;
+  const dom::element golden = parser.load(*golden_path("tokenizer/sentence_piece.json"));
+  for (const dom::element c : array_of(golden["cases"])) {
+    const std::string text = text_of(c["text"]);
+    EXPECT_EQ(encode(t, text, Recognize::kNothing), ids_of(c["ids"])) << text;
+    EXPECT_EQ(t.decode(ids_of(c["ids"]), false), text_of(c["decoded"]));
+    ++num_cases;
+  }
+  EXPECT_EQ(num_cases, 320u);
+}
+
 // --- recipe/tokenizer.json: the DeepSeek vocabulary and the nano one ---
 
 class DeepSeekTest : public ::testing::TestWithParam<const char*> {
