@@ -116,31 +116,6 @@ void decode(const std::byte* panel, int64_t first, int64_t count, DecodedChunk& 
   }
 }
 
-// f(format as a template argument) for the set's format: f.template operator()<Format>().
-template <class F>
-DI_INLINE inline void with_format(DType dtype, F f) {
-  switch (dtype) {
-    case DType::kQ4_0: return f.template operator()<panels::format_of(DType::kQ4_0)>();
-    case DType::kQ4_1: return f.template operator()<panels::format_of(DType::kQ4_1)>();
-    case DType::kQ5_0: return f.template operator()<panels::format_of(DType::kQ5_0)>();
-    case DType::kQ5_1: return f.template operator()<panels::format_of(DType::kQ5_1)>();
-    case DType::kQ8_0: return f.template operator()<panels::format_of(DType::kQ8_0)>();
-    case DType::kQ2_K: return f.template operator()<panels::format_of(DType::kQ2_K)>();
-    case DType::kQ3_K: return f.template operator()<panels::format_of(DType::kQ3_K)>();
-    case DType::kQ4_K: return f.template operator()<panels::format_of(DType::kQ4_K)>();
-    case DType::kQ5_K: return f.template operator()<panels::format_of(DType::kQ5_K)>();
-    case DType::kQ6_K: return f.template operator()<panels::format_of(DType::kQ6_K)>();
-    case DType::kIQ4_NL: return f.template operator()<panels::format_of(DType::kIQ4_NL)>();
-    case DType::kIQ4_XS: return f.template operator()<panels::format_of(DType::kIQ4_XS)>();
-    case DType::kF32:
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kF8_E4M3:
-    case DType::kF8_E8M0:
-    case DType::kI8: return;
-  }
-}
-
 // Writes one row's 16 outputs of a panel (fewer at the end of a set), with the bias.
 DI_INLINE inline void store_outputs(const Output& out, int64_t row, const PanelSet& set, int64_t panel, __m512 acc) {
   const int64_t first = panel * kOutputs, left = set.rows - first;

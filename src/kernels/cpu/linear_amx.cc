@@ -6,6 +6,9 @@
 //
 // BF16: sums stay in the tile for all of K. The instruction's rounding (and its flushing of subnormals) is its own, so it serves every
 // batch size, one row too.
+#include "kernels/cpu/linear_kernels.h"
+
+#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include <cstring>
@@ -277,3 +280,8 @@ const Kernels* amx_kernels() {
 }
 
 }  // namespace deepinfer::cpu
+#else
+namespace deepinfer::cpu {
+const Kernels* amx_kernels() { return nullptr; }
+}  // namespace deepinfer::cpu
+#endif

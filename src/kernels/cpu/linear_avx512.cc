@@ -3,6 +3,9 @@
 //
 // Integer sums start at Rows::start, whose bias makes the integer the bits of the float 1.5 * 2^23 + sum (exact: |sum| < 2^22). Then
 // fmsub(that, scale, 1.5 * 2^23 * scale) is sum * scale, rounded once: no conversion instruction, and the same bits as one.
+#include "kernels/cpu/linear_kernels.h"
+
+#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include <cstring>
@@ -365,3 +368,8 @@ const Kernels* avx512_kernels() {
 }
 
 }  // namespace deepinfer::cpu
+#else
+namespace deepinfer::cpu {
+const Kernels* avx512_kernels() { return nullptr; }
+}  // namespace deepinfer::cpu
+#endif
