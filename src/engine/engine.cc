@@ -1,0 +1,177 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <limits>
+#include <pthread.h>
+#include <string>
+#include <utility>
+
+#include "base/units.h"
+
+namespace deepinfer::engine {
+namespace {
+
+// Running requests and the one that is half admitted come on top of those that wait.
+int32_t max_num_requests(const EngineOptions& options) { return options.max_waiting_requests + options.max_num_sequences + 1; }
+
+EngineOptions with_card(EngineOptions options, const model::ModelInfo& info, int32_t max_context) {
+  options.card.architecture = info.architecture;
+  options.card.vocab_size = info.vocab_size;
+  options.card.max_context = max_context;
+  return options;
+}
+
+}  // namespace
+
+Result<Engine::Limits> Engine::check_options(const model::Model& model, const EngineOptions& options) {
+  if (options.max_num_batched_tokens < 1) return Error{Code::kInvalidArgument, "max_num_batched_tokens must be at least 1"};
+  if (options.max_num_sequences < 1) return Error{Code::kInvalidArgument, "max_num_sequences must be at least 1"};
+  if (options.max_waiting_requests < 1) return Error{Code::kInvalidArgument, "max_waiting_requests must be at least 1"};
+  if (options.max_context < 0) return Error{Code::kInvalidArgument, "max_context must not be negative"};
+  const model::KvLayout& layout = model.kv_layout();
+  const auto num_blocks = std::min<uint64_t>(options.kv_bytes / static_cast<uint64_t>(layout.block_bytes), std::numeric_limits<int32_t>::max() / 4);
+  if (num_blocks == 0) {
+    return Error{Code::kInvalidArgument, "KV memory of " + format_size(options.kv_bytes) + " holds not one block of " +
+                                             format_size(static_cast<uint64_t>(layout.block_bytes))};
+  }
+  int64_t max_context = model.info().max_context;
+  if (options.max_context > 0) max_context = std::min<int64_t>(max_context, options.max_context);
+  max_context = std::min<int64_t>(max_context, static_cast<int64_t>(num_blocks) * layout.block_tokens);
+  return Limits{static_cast<int32_t>(num_blocks), static_cast<int32_t>(max_context)};
+}
+
+Result<std::unique_ptr<Engine>> Engine::start(std::unique_ptr<model::Model> model, Workers& workers, const Clock& clock, EngineOptions options) {
+  DI_TRY(const Limits limits, check_options(*model, options));
+  DI_TRY(kv::Arena arena, kv::Arena::map(static_cast<uint64_t>(limits.num_blocks) * static_cast<uint64_t>(model->kv_layout().block_bytes)));
+  return std::unique_ptr<Engine>(new Engine(std::move(model), workers, clock, std::move(options), limits, std::move(arena)));
+}
+
+Engine::Engine(std::unique_ptr<model::Model> model, Workers& workers, const Clock& clock, EngineOptions options, const Limits& limits, kv::Arena arena)
+    : options_(with_card(std::move(options), model->info(), limits.max_context)),
+      model_(std::move(model)),
+      stepper_(*model_, workers, clock, std::move(arena),
+               {.max_num_batched_tokens = options_.max_num_batched_tokens,
+                .max_num_sequences = options_.max_num_sequences,
+                .max_num_requests = max_num_requests(options_),
+                .max_context = limits.max_context,
+                .num_blocks = limits.num_blocks}) {
+  inbox_.reserve(static_cast<size_t>(max_num_requests(options_)));
+  taken_.reserve(inbox_.capacity());
+  ended_.reserve(inbox_.capacity());
+  published_ = stepper_.stats();
+  thread_ = std::thread([this] { run(); });
+}
+
+RequestLimits Engine::request_limits() const {
+  const model::KvLayout& layout = model_->kv_layout();
+  const int32_t own = model_->info().max_context;
+  return {.vocab_size = options_.card.vocab_size,
+          .max_context = options_.card.max_context,
+          .model_max_context = options_.max_context > 0 ? std::min(own, options_.max_context) : own,
+          .block_tokens = layout.block_tokens,
+          .block_bytes = layout.block_bytes,
+          .model_stop_tokens = options_.card.stop_token_ids};
+}
+
+Result<> Engine::check_open() const {
+  if (draining_) return Error{Code::kUnavailable, "the server is shutting down"};
+  const uint64_t num_waiting = num_accepted_ - num_started_;
+  if (num_waiting >= static_cast<uint64_t>(options_.max_waiting_requests)) {
+    return Error{Code::kResourceExhausted, "the queue is full: " + std::to_string(num_waiting) + " requests are waiting"};
+  }
+  return {};
+}
+
+Result<RequestId> Engine::submit(Request request, std::shared_ptr<EventSink> sink) {
+  const RequestLimits limits = request_limits();
+  DI_TRY(check_request(request, limits));
+  {
+    MutexLock lock(mu_);  // before the work of hashing the prompt
+    DI_TRY(check_open());
+  }
+  const RequestId id = next_id_.fetch_add(1, std::memory_order_relaxed);
+  const std::string salt = options_.prefix_cache ? "" : "request " + std::to_string(id);
+  auto state = make_request_state(id, std::move(request), std::move(sink), limits,
+                                  {.weights = options_.weights_identity, .format = model_->kv_layout().format, .block_tokens = limits.block_tokens, .salt = salt});
+  {
+    MutexLock lock(mu_);
+    DI_TRY(check_open());
+    alive_.emplace(id, state.get());
+    inbox_.push_back(std::move(state));
+    num_accepted_ += 1;
+  }
+  wake_.notify_one();
+  return id;
+}
+
+void Engine::cancel(RequestId id) {
+  {
+    MutexLock lock(mu_);
+    const auto it = alive_.find(id);
+    if (it == alive_.end()) return;
+    it->second->cancelled.store(true, std::memory_order_relaxed);
+    cancel_asked_ = true;
+  }
+  wake_.notify_one();
+}
+
+InferenceStats Engine::stats() const {
+  MutexLock lock(mu_);
+  InferenceStats stats = published_;
+  stats.requests_total = num_accepted_;
+  stats.num_waiting = static_cast<int32_t>(num_accepted_ - num_started_);
+  return stats;
+}
+
+void Engine::drain() {
+  MutexLock lock(mu_);
+  draining_ = true;
+}
+
+void Engine::stop() {
+  if (!thread_.joinable()) return;
+  {
+    MutexLock lock(mu_);
+    draining_ = true;
+    stopping_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void Engine::run() {
+  pthread_setname_np(pthread_self(), "engine");
+  while (exchange()) {
+    if (!stepper_.idle()) stepper_.step();
+  }
+  stepper_.end_all();
+  stepper_.take_ended(ended_);
+  MutexLock lock(mu_);
+  alive_.clear();
+  published_ = stepper_.stats();
+  num_started_ = num_accepted_;
+}
+
+bool Engine::exchange() {
+  stepper_.take_ended(ended_);
+  const InferenceStats stats = stepper_.stats();
+  bool cancel_asked = false, go_on = true;
+  {
+    MutexLock lock(mu_);
+    for (const auto& request : ended_) alive_.erase(request->id);
+    published_ = stats;
+    num_started_ = stepper_.num_started();
+    // Nothing to step and nothing to hear: sleep.
+    while (stepper_.idle() && inbox_.empty() && !stopping_) wake_.wait(mu_);
+    taken_.swap(inbox_);
+    cancel_asked = std::exchange(cancel_asked_, false);
+    go_on = !stopping_;
+  }
+  ended_.clear();  // nobody can find them any more
+  for (auto& request : taken_) stepper_.add(std::move(request));
+  taken_.clear();
+  if (cancel_asked) stepper_.end_cancelled();
+  return go_on;
+}
+
+}  // namespace deepinfer::engine

@@ -1,0 +1,86 @@
+// engine/engine.h: one model behind the waist (core/inference.h). A thread of its own owns model, KV, scheduler and sampling (Stepper)
+// and runs step after step while there is work; without work it sleeps and uses no CPU. Others reach it through a bounded inbox under
+// one mutex, which the engine thread takes once a step.
+//
+// Same input, same bits: a request's tokens and logprobs are a function of the request alone. Other requests, budgets, threads,
+// preemption and cache hits change when they come, not what they are.
+// Ends: a sequence ends with kStop, kLength (its max_tokens) or kContext (the smaller of the model's context and what the arena
+// holds, which is the card's max_context); a cancelled one within a step; on stop() every unfinished one with kCancelled.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/thread_annotations.h"
+#include "core/inference.h"
+#include "engine/request_state.h"
+#include "engine/stepper.h"
+#include "model/model.h"
+
+namespace deepinfer::engine {
+
+struct EngineOptions {
+  ModelCard card;                // architecture, vocab_size and max_context are filled in
+  std::string weights_identity;  // differs when one weight differs: part of every block key
+  uint64_t kv_bytes = uint64_t{1} << 30;
+  int32_t max_num_batched_tokens = 512;  // rows a step
+  int32_t max_num_sequences = 32;        // running at a time
+  int32_t max_waiting_requests = 256;    // accepted but not begun; beyond: kResourceExhausted
+  int32_t max_context = 0;               // 0: the model's own
+  bool prefix_cache = true;              // off: a request finds only its own blocks (its further choices', its own after preemption)
+};
+
+class Engine final : public Inference {
+ public:
+  // Maps the arena, reserves the model's workspace and starts the thread. workers and clock outlive the engine; nobody else runs the
+  // workers meanwhile. Errors: kInvalidArgument (an option), kResourceExhausted (the arena).
+  static Result<std::unique_ptr<Engine>> start(std::unique_ptr<model::Model> model, Workers& workers, const Clock& clock, EngineOptions options);
+  ~Engine() override { stop(); }
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) override;
+  void cancel(RequestId id) override;
+  InferenceStats stats() const override;
+  const ModelCard& model() const override { return options_.card; }
+  void drain() override;
+
+  // Refuses new work, ends what is unfinished and joins the thread. Once; not from a sink.
+  void stop();
+
+ private:
+  struct Limits {
+    int32_t num_blocks, max_context;
+  };
+  static Result<Limits> check_options(const model::Model& model, const EngineOptions& options);
+  Engine(std::unique_ptr<model::Model> model, Workers& workers, const Clock& clock, EngineOptions options, const Limits& limits, kv::Arena arena);
+
+  RequestLimits request_limits() const;
+  Result<> check_open() const REQUIRES(mu_);
+  void run();
+  bool exchange();  // with the other threads, between steps; false: stop
+
+  const EngineOptions options_;
+  const std::unique_ptr<model::Model> model_;
+  std::atomic<RequestId> next_id_{1};
+
+  mutable Mutex mu_;
+  std::condition_variable_any wake_;
+  std::vector<std::unique_ptr<RequestState>> inbox_ GUARDED_BY(mu_);
+  std::unordered_map<RequestId, RequestState*> alive_ GUARDED_BY(mu_);  // found by id, never iterated
+  InferenceStats published_ GUARDED_BY(mu_);                            // as of the last step
+  uint64_t num_accepted_ GUARDED_BY(mu_) = 0, num_started_ GUARDED_BY(mu_) = 0;
+  bool cancel_asked_ GUARDED_BY(mu_) = false, draining_ GUARDED_BY(mu_) = false, stopping_ GUARDED_BY(mu_) = false;
+
+  Stepper stepper_;  // the engine thread's from here on
+  std::vector<std::unique_ptr<RequestState>> taken_, ended_;
+  std::thread thread_;
+};
+
+}  // namespace deepinfer::engine

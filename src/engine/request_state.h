@@ -1,0 +1,61 @@
+// engine/request_state.h: a request inside the engine. Built on the submitting thread, where checking, hashing and allocating cost no
+// step anything; handed to the engine thread through the inbox, which owns it from then on. Only `cancelled` is touched by others.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "core/inference.h"
+#include "engine/token_counts.h"
+#include "kv/block_key.h"
+#include "sched/sequence.h"
+
+namespace deepinfer::engine {
+
+struct RequestState;
+
+// One choice. The scheduler sees the base.
+struct SequenceState : sched::Sequence {
+  RequestState* request = nullptr;
+  int32_t choice = 0;
+  TokenCounts counts;  // kept only if the penalties ask for it
+
+  int32_t num_output_tokens() const { return num_tokens() - num_prompt_tokens; }
+};
+
+struct RequestState {
+  RequestId id = 0;
+  SamplingParams sampling;
+  std::vector<TokenId> stop_tokens;  // all that end a sequence: the request's own and, unless ignore_eos, the model's; sorted
+  std::shared_ptr<EventSink> sink;
+  std::vector<SequenceState> choices;  // sized once: the scheduler holds their addresses
+  std::atomic<bool> cancelled{false};
+
+  // Engine thread only.
+  bool started = false;         // a step has run some of it
+  bool prompt_counted = false;  // in the prompt totals
+  bool failed = false;
+  int32_t num_unfinished = 0;   // choices
+};
+
+// What a request is measured against.
+struct RequestLimits {
+  int32_t vocab_size;
+  int32_t max_context;        // the smaller of what the model and what the arena allow
+  int32_t model_max_context;  // what the model allows
+  int32_t block_tokens;
+  int64_t block_bytes;
+  std::span<const TokenId> model_stop_tokens;
+};
+
+// kInvalidArgument with what is wrong, or, for a prompt that can never fit, with what it would need. max_tokens is a cap: what the context
+// cannot hold of it is cut, and such a sequence ends with kContext.
+Result<> check_request(const Request& request, const RequestLimits& limits);
+
+// chain: the parts of the root key but the tenant, which is the request's. The request has been checked.
+std::unique_ptr<RequestState> make_request_state(RequestId id, Request request, std::shared_ptr<EventSink> sink,
+                                                 const RequestLimits& limits, kv::KeyRoot chain);
+
+}  // namespace deepinfer::engine

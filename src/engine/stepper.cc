@@ -1,0 +1,238 @@
+#include "engine/stepper.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/linear.h"
+
+namespace deepinfer::engine {
+namespace {
+
+using sched::StepPlan;
+using State = sched::Sequence::State;
+
+SequenceState& state_of(sched::Sequence& sequence) { return static_cast<SequenceState&>(sequence); }
+
+bool is_alive(const sched::Sequence& sequence) { return sequence.state != State::kEnded; }
+
+}  // namespace
+
+Stepper::Stepper(model::Model& model, Workers& workers, const Clock& clock, kv::Arena arena, const StepperOptions& options)
+    : model_(model),
+      workers_(workers),
+      clock_(clock),
+      options_(options),
+      arena_(std::move(arena)),
+      pool_(options.num_blocks),
+      scheduler_({.max_num_batched_tokens = options.max_num_batched_tokens,
+                  .max_num_sequences = options.max_num_sequences,
+                  .max_num_tracked = options.max_num_requests * kMaxChoices,
+                  .block_tokens = model.kv_layout().block_tokens},
+                 pool_),
+      sampler_(model.info().vocab_size, default_isa()) {
+  const auto vocab_size = static_cast<size_t>(model.info().vocab_size);
+  const auto max_rows = static_cast<size_t>(options.max_num_batched_tokens), max_sequences = static_cast<size_t>(options.max_num_sequences);
+  for (int i = 0; i < workers.size(); ++i) scratch_.emplace_back(model.info().vocab_size);
+  tokens_.reserve(max_rows);
+  sequences_.reserve(max_sequences);
+  logit_rows_.reserve(max_sequences);
+  sampled_.reserve(max_sequences);
+  samples_.resize(max_sequences);
+  logits_ = std::make_unique_for_overwrite<float[]>(max_sequences * vocab_size);
+  requests_.reserve(static_cast<size_t>(options.max_num_requests));
+  ended_.reserve(static_cast<size_t>(options.max_num_requests));
+  model.reserve({.max_rows = options.max_num_batched_tokens,
+                 .max_sequences = options.max_num_sequences,
+                 .max_logit_rows = options.max_num_sequences,
+                 .max_context = options.max_context},
+                workers);
+}
+
+void Stepper::add(std::unique_ptr<RequestState> request) {
+  for (SequenceState& choice : request->choices) scheduler_.submit(choice);
+  requests_.push_back(std::move(request));
+}
+
+void Stepper::step() {
+  const int64_t begin_ns = clock_.now_ns();
+  const StepPlan& plan = scheduler_.next_step();
+  build_batch(plan);
+  model_.forward({.tokens = tokens_, .sequences = sequences_, .logit_rows = logit_rows_}, arena_.data(), logits_.get(), workers_);
+  scheduler_.complete_step();
+  sample(plan);
+  for (const StepPlan::Entry& entry : plan.entries) count_prompt(state_of(*entry.sequence));
+  for (size_t i = 0; i < sampled_.size(); ++i) deliver(*sampled_[i], samples_[i]);
+  totals_.steps_total += 1;
+  record_rates(plan, begin_ns);
+}
+
+void Stepper::build_batch(const StepPlan& plan) {
+  tokens_.clear();
+  sequences_.clear();
+  logit_rows_.clear();
+  sampled_.clear();
+  num_decode_rows_ = 0;
+  for (const StepPlan::Entry& entry : plan.entries) {
+    SequenceState& sequence = state_of(*entry.sequence);
+    mark_started(*sequence.request);
+    const int32_t start = sequence.num_computed_tokens;
+    sequences_.push_back({.first_row = static_cast<int32_t>(tokens_.size()), .num_rows = entry.num_tokens, .start = start, .block_table = sequence.blocks});
+    const auto first = sequence.tokens.begin() + start;
+    tokens_.insert(tokens_.end(), first, first + entry.num_tokens);
+    num_decode_rows_ += entry.num_tokens == 1 && entry.wants_logits;
+    if (!entry.wants_logits) continue;
+    logit_rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
+    sampled_.push_back(&sequence);
+  }
+}
+
+void Stepper::sample(const StepPlan& plan) {
+  if (plan.num_logit_rows <= 1 || workers_.size() == 1) {  // one row is not worth waking anybody
+    for (int32_t row = 0; row < plan.num_logit_rows; ++row) sample_row(*sampled_[static_cast<size_t>(row)], row, scratch_[0]);
+    return;
+  }
+  workers_.run([&](Team& team) {
+    team.reset_tickets();  // rows differ in work: greedy is one pass, a wide top_p many
+    for (int64_t row = team.next_ticket(); row < plan.num_logit_rows; row = team.next_ticket()) {
+      sample_row(*sampled_[static_cast<size_t>(row)], static_cast<int32_t>(row), scratch_[static_cast<size_t>(team.index())]);
+    }
+  });
+}
+
+void Stepper::sample_row(const SequenceState& sequence, int32_t row, Sampler::Scratch& scratch) {
+  const RequestState& request = *sequence.request;
+  SampleInput input{.params = &request.sampling, .counts = &sequence.counts, .choice = sequence.choice, .position = sequence.num_tokens()};
+  if (sequence.num_output_tokens() < request.sampling.min_tokens) input.banned = request.stop_tokens;
+  float* logits = logits_.get() + static_cast<size_t>(row) * static_cast<size_t>(model_.info().vocab_size);
+  samples_[static_cast<size_t>(row)] = sampler_.sample(logits, input, scratch);
+}
+
+void Stepper::deliver(SequenceState& sequence, const Sample& sample) {
+  const RequestState& request = *sequence.request;
+  if (!sample.valid) {
+    TokenEvent event = event_for(sequence);
+    event.message = "the model's output is not a number";
+    end_sequence(sequence, event, FinishReason::kError);
+    return;
+  }
+  scheduler_.append_token(sequence, sample.token);
+  if (uses_counts(request.sampling)) sequence.counts.add_sampled(sample.token);
+  totals_.generation_tokens_total += 1;
+  TokenEvent event = event_for(sequence);
+  event.has_token = true;
+  event.token = sample.token;
+  if (request.sampling.top_logprobs >= 0) {
+    event.logprob = sample.logprob;
+    event.num_top = sample.num_top;
+    std::copy_n(sample.top.begin(), static_cast<size_t>(sample.num_top), event.top.begin());
+  }
+  if (std::binary_search(request.stop_tokens.begin(), request.stop_tokens.end(), sample.token)) {
+    end_sequence(sequence, event, FinishReason::kStop);
+  } else if (sequence.num_output_tokens() >= request.sampling.max_tokens) {
+    end_sequence(sequence, event, FinishReason::kLength);
+  } else if (sequence.num_tokens() >= options_.max_context) {
+    end_sequence(sequence, event, FinishReason::kContext);
+  } else {
+    request.sink->on_event(event);
+  }
+}
+
+TokenEvent Stepper::event_for(const SequenceState& sequence) const {
+  TokenEvent event;
+  event.request = sequence.request->id;
+  event.choice = sequence.choice;
+  event.usage = {.prompt_tokens = sequence.num_prompt_tokens,
+                 .cached_tokens = sequence.request->choices.front().num_cached_tokens,
+                 .completion_tokens = sequence.num_output_tokens()};
+  return event;
+}
+
+void Stepper::end_sequence(SequenceState& sequence, TokenEvent& event, FinishReason reason) {
+  RequestState& request = *sequence.request;
+  const bool failed = reason == FinishReason::kError;
+  scheduler_.end(sequence, failed ? sched::Scheduler::Trust::kForget : sched::Scheduler::Trust::kKeep);
+  request.failed |= failed;
+  if (reason != FinishReason::kCancelled) rates_.record_sequence(sequence.num_output_tokens());
+  event.finished = reason;
+  request.sink->on_event(event);
+  request.num_unfinished -= 1;
+  if (request.num_unfinished > 0) return;
+
+  if (request.failed) {
+    totals_.requests_failed_total += 1;
+  } else if (reason == FinishReason::kCancelled) {
+    totals_.requests_cancelled_total += 1;
+  } else {
+    totals_.requests_finished_total += 1;
+  }
+  mark_started(request);
+  const auto it = std::find_if(requests_.begin(), requests_.end(), [&](const auto& r) { return r.get() == &request; });
+  CHECK(it != requests_.end());
+  ended_.push_back(std::move(*it));
+  requests_.erase(it);
+}
+
+void Stepper::mark_started(RequestState& request) {
+  if (std::exchange(request.started, true)) return;
+  num_started_ += 1;
+}
+
+void Stepper::count_prompt(SequenceState& sequence) {
+  if (sequence.choice != 0 || !sequence.prompt_computed || std::exchange(sequence.request->prompt_counted, true)) return;
+  totals_.prompt_tokens_total += static_cast<uint64_t>(sequence.num_prompt_tokens);
+  totals_.prefix_hit_tokens_total += static_cast<uint64_t>(sequence.num_cached_tokens);
+}
+
+void Stepper::end_unfinished(RequestState& request) {
+  const int32_t num_unfinished = request.num_unfinished;  // the last of them moves the request to ended_, where it stays for now
+  int32_t num_ended = 0;
+  for (SequenceState& choice : request.choices) {
+    if (num_ended == num_unfinished) break;
+    if (!is_alive(choice)) continue;
+    num_ended += 1;
+    TokenEvent event = event_for(choice);
+    end_sequence(choice, event, FinishReason::kCancelled);
+  }
+}
+
+void Stepper::end_cancelled() {
+  for (size_t i = requests_.size(); i > 0; --i) {
+    RequestState& request = *requests_[i - 1];
+    if (request.cancelled.load(std::memory_order_relaxed)) end_unfinished(request);
+  }
+}
+
+void Stepper::end_all() {
+  while (!requests_.empty()) end_unfinished(*requests_.back());
+}
+
+void Stepper::take_ended(std::vector<std::unique_ptr<RequestState>>& out) {
+  out.clear();
+  out.swap(ended_);
+}
+
+void Stepper::record_rates(const StepPlan& plan, int64_t begin_ns) {
+  const double seconds = static_cast<double>(clock_.now_ns() - begin_ns) * 1e-9;
+  rates_.record_step(seconds, num_decode_rows_, plan.num_tokens - num_decode_rows_);
+}
+
+InferenceStats Stepper::stats() const {
+  InferenceStats stats = totals_;
+  int32_t num_waiting = 0;
+  for (const auto& request : requests_) num_waiting += !request->started;
+  stats.num_waiting = num_waiting;
+  stats.num_running = static_cast<int32_t>(requests_.size()) - num_waiting;
+  stats.num_blocks_total = pool_.num_blocks();
+  stats.num_blocks_in_use = pool_.num_in_use();
+  stats.num_blocks_cached = pool_.num_cached();
+  stats.block_tokens = model_.kv_layout().block_tokens;
+  stats.preemptions_total = scheduler_.num_preemptions();
+  stats.estimated_queue_seconds =
+      rates_.queue_seconds({.num_prefill_tokens = scheduler_.num_pending_prefill_tokens(),
+                            .num_sequences = static_cast<int32_t>(scheduler_.running().size() + scheduler_.waiting().size()),
+                            .max_num_sequences = options_.max_num_sequences});
+  return stats;
+}
+
+}  // namespace deepinfer::engine

@@ -1,0 +1,89 @@
+// engine/stepper.h: everything that a step needs, and the step: plan, forward, name the full blocks, sample, tell the sinks. Owns
+// scheduler, block pool, arena, buffers and all accepted requests. One thread (the engine's; a test's own); after construction a
+// step allocates nothing. What enters a step is in the requests alone, so their events do not depend on what else runs.
+//
+// A fault ends one request: a row of logits that is no distribution (NaN, infinity) ends its sequence with kError, and its blocks are
+// never found again.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "core/inference.h"
+#include "engine/rate_meter.h"
+#include "engine/request_state.h"
+#include "engine/sampler.h"
+#include "kv/arena.h"
+#include "kv/block_pool.h"
+#include "model/model.h"
+#include "sched/scheduler.h"
+
+namespace deepinfer::engine {
+
+struct StepperOptions {
+  int32_t max_num_batched_tokens;
+  int32_t max_num_sequences;
+  int32_t max_num_requests;  // inside at a time, as a hint for reserves
+  int32_t max_context;
+  int32_t num_blocks;
+};
+
+class Stepper {
+ public:
+  // arena: num_blocks * block_bytes. model, workers and clock outlive this.
+  Stepper(model::Model& model, Workers& workers, const Clock& clock, kv::Arena arena, const StepperOptions& options);
+
+  void add(std::unique_ptr<RequestState> request);
+  void end_cancelled();  // requests whose `cancelled` is set
+  void end_all();        // everything, as cancelled
+  bool idle() const { return requests_.empty(); }
+  void step();           // not when idle
+
+  // Requests that have ended since the last call, moved to `out` (cleared first).
+  void take_ended(std::vector<std::unique_ptr<RequestState>>& out);
+
+  // All of it but what only the Engine knows: requests_total. num_waiting counts requests that no step has run.
+  InferenceStats stats() const;
+  uint64_t num_started() const { return num_started_; }  // requests that a step has run, or that ended before
+
+ private:
+  void build_batch(const sched::StepPlan& plan);
+  void sample(const sched::StepPlan& plan);
+  void sample_row(const SequenceState& sequence, int32_t row, Sampler::Scratch& scratch);
+  void deliver(SequenceState& sequence, const Sample& sample);
+  void count_prompt(SequenceState& sequence);
+  void mark_started(RequestState& request);
+  void end_unfinished(RequestState& request);
+  // Takes the sequence out and sends `event`, which is its last.
+  void end_sequence(SequenceState& sequence, TokenEvent& event, FinishReason reason);
+  TokenEvent event_for(const SequenceState& sequence) const;
+  void record_rates(const sched::StepPlan& plan, int64_t begin_ns);
+
+  model::Model& model_;
+  Workers& workers_;
+  const Clock& clock_;
+  const StepperOptions options_;
+  const kv::Arena arena_;
+  kv::BlockPool pool_;
+  sched::Scheduler scheduler_;
+  const Sampler sampler_;
+  std::vector<Sampler::Scratch> scratch_;  // one a thread
+
+  // The step in progress.
+  std::vector<TokenId> tokens_;
+  std::vector<model::SequenceRows> sequences_;
+  std::vector<int32_t> logit_rows_;
+  std::vector<SequenceState*> sampled_;  // [logit_rows_.size()]: whose row it is
+  std::vector<Sample> samples_;
+  std::unique_ptr<float[]> logits_;  // [max_num_sequences, vocab_size]
+  int32_t num_decode_rows_ = 0;
+
+  std::vector<std::unique_ptr<RequestState>> requests_, ended_;
+  RateMeter rates_;
+  InferenceStats totals_;  // the counters
+  uint64_t num_started_ = 0;
+};
+
+}  // namespace deepinfer::engine
