@@ -1,0 +1,162 @@
+// engine/schedules.h: "same input, same bits", as a property of any model: requests answered alone, each by a fresh Stepper with room and one
+// big step a prompt, must get the same tokens and the same bits of every logprob in random company: arrivals, budgets, arenas so
+// small that they preempt, cancelled neighbours, prefix hits, several choices, thread counts.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "engine/collect.h"
+#include "engine/stepper.h"
+
+namespace deepinfer::engine {
+
+using ModelFactory = std::function<std::unique_ptr<model::Model>(Workers&)>;
+
+// A Stepper with a model of its own, driven by hand.
+class Bench {
+ public:
+  Bench(const ModelFactory& make_model, int num_threads, int32_t num_blocks, int32_t budget, int32_t max_num_sequences)
+      : workers(Workers::create(num_threads, false)), model(make_model(*workers)) {
+    const int64_t block_bytes = model->kv_layout().block_bytes;
+    const int32_t block_tokens = model->kv_layout().block_tokens;
+    max_context = std::min(model->info().max_context, num_blocks * block_tokens);
+    limits = {.vocab_size = model->info().vocab_size, .max_context = max_context, .model_max_context = max_context,
+              .block_tokens = block_tokens, .block_bytes = block_bytes, .model_stop_tokens = {}};
+    auto arena = kv::Arena::map(static_cast<uint64_t>(num_blocks) * static_cast<uint64_t>(block_bytes));
+    CHECK(arena.has_value());
+    stepper = std::make_unique<Stepper>(*model, *workers, clock, std::move(arena).value(),
+                                        StepperOptions{.max_num_batched_tokens = budget, .max_num_sequences = max_num_sequences,
+                                                       .max_num_requests = 64, .max_context = max_context, .num_blocks = num_blocks});
+  }
+  // The request must have been checked to fit.
+  RequestState& submit(Request request, std::shared_ptr<EventSink> sink, bool prefix_cache = true) {
+    const auto checked = check_request(request, limits);
+    CHECK(checked.has_value());
+    const std::string salt = prefix_cache ? "" : std::to_string(next_id_);
+    auto state = make_request_state(next_id_++, std::move(request), std::move(sink), limits,
+                                    {.weights = "w", .format = model->kv_layout().format, .block_tokens = limits.block_tokens, .tenant = "", .salt = salt});
+    RequestState& reference = *state;
+    stepper->add(std::move(state));
+    return reference;
+  }
+
+  ManualClock clock;
+  std::unique_ptr<Workers> workers;
+  std::unique_ptr<model::Model> model;
+  int32_t max_context = 0;
+  RequestLimits limits{};
+  std::unique_ptr<Stepper> stepper;
+
+ private:
+  RequestId next_id_ = 1;
+};
+
+inline Request random_request(Rng& rng, int32_t vocab_size, int32_t max_tokens_in_all) {
+  // Few starts and one alphabet: prompts share prefixes of all lengths.
+  Request request;
+  const auto total = static_cast<int32_t>(2 + rng.below(static_cast<uint64_t>(max_tokens_in_all - 1)));
+  const auto length = std::max(1, static_cast<int32_t>(rng.below(static_cast<uint64_t>(total))));
+  const auto start = static_cast<int32_t>(rng.below(2));
+  for (int32_t i = 0; i < length; ++i) request.prompt.push_back((start * 31 + i * 17) % vocab_size);
+  if (rng.below(2)) request.prompt.back() = static_cast<TokenId>(rng.below(static_cast<uint64_t>(vocab_size)));
+  SamplingParams& p = request.sampling;
+  p.max_tokens = total - length;
+  p.seed = rng.next_u64();
+  p.temperature = rng.below(3) == 0 ? 0.0f : static_cast<float>(0.3 + rng.uniform());
+  if (rng.below(3) == 0) p.top_k = static_cast<int32_t>(1 + rng.below(30));
+  if (rng.below(3) == 0) p.top_p = static_cast<float>(0.1 + 0.8 * rng.uniform());
+  if (rng.below(4) == 0) p.min_p = static_cast<float>(0.3 * rng.uniform());
+  if (rng.below(4) == 0) p.repetition_penalty = 1.2f, p.frequency_penalty = 0.3f;
+  if (rng.below(4) == 0) p.stop_token_ids = {static_cast<TokenId>(rng.below(static_cast<uint64_t>(vocab_size)))};
+  if (rng.below(4) == 0) p.min_tokens = std::min(3, p.max_tokens);
+  p.top_logprobs = static_cast<int32_t>(rng.below(5)) - 1;
+  if (rng.below(4) == 0) request.n = static_cast<int32_t>(1 + rng.below(kMaxChoices));
+  return request;
+}
+
+struct ScheduleTotals {
+  uint64_t num_preemptions = 0, num_hit_tokens = 0, num_cancelled = 0;
+};
+
+inline void check_schedule(const ModelFactory& make_model, uint64_t seed, int num_requests, int32_t max_tokens_in_all, ScheduleTotals& totals) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  Rng rng(seed);
+  const int num_threads = static_cast<int>(1 + rng.below(3));
+  const auto budget = static_cast<int32_t>(1 + rng.below(rng.below(2) ? 12 : 512));
+  const auto max_num_sequences = static_cast<int32_t>(1 + rng.below(10));
+  const bool prefix_cache = rng.below(4) != 0;
+  std::unique_ptr<model::Model> probe = make_model(*Workers::create(1, false));
+  const int32_t block_tokens = probe->kv_layout().block_tokens, vocab_size = probe->info().vocab_size;
+  const int32_t least = (max_tokens_in_all + block_tokens - 1) / block_tokens;  // one sequence fits alone
+  const auto num_blocks = static_cast<int32_t>(static_cast<uint64_t>(least) + rng.below(static_cast<uint64_t>(2 * least)));
+
+  struct Case {
+    Request request;
+    std::shared_ptr<Collect> expected, got;
+    bool cancel = false;
+    RequestState* state = nullptr;
+    int arrival = 0;
+  };
+  std::vector<Case> cases(static_cast<size_t>(num_requests));
+  int arrival = 0;
+  for (Case& c : cases) {
+    c.request = random_request(rng, vocab_size, max_tokens_in_all);
+    c.expected = std::make_shared<Collect>(c.request.n);
+    c.got = std::make_shared<Collect>(c.request.n);
+    c.cancel = rng.below(6) == 0;
+    c.arrival = arrival += static_cast<int>(rng.below(5));
+    Bench alone(make_model, 1, least * kMaxChoices, 512, kMaxChoices);
+    alone.submit(c.request, c.expected);
+    while (!alone.stepper->idle()) alone.stepper->step();
+    ASSERT_TRUE(c.expected->done());
+  }
+
+  Bench bench(make_model, num_threads, num_blocks, budget, max_num_sequences);
+  std::vector<std::unique_ptr<RequestState>> ended;  // kept: cases point to them
+  std::vector<std::unique_ptr<RequestState>> some;
+  size_t next = 0;
+  for (int step = 0; next < cases.size() || !bench.stepper->idle(); ++step) {
+    ASSERT_LT(step, 100000) << "no progress";
+    for (; next < cases.size() && cases[next].arrival <= step; ++next) {
+      cases[next].state = &bench.submit(cases[next].request, cases[next].got, prefix_cache);
+    }
+    for (Case& c : cases) {
+      if (c.cancel && c.state != nullptr && rng.below(8) == 0) c.state->cancelled = true;
+    }
+    bench.stepper->end_cancelled();
+    if (!bench.stepper->idle()) bench.stepper->step();
+    bench.stepper->take_ended(some);
+    for (auto& request : some) ended.push_back(std::move(request));
+  }
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const Case& c = cases[i];
+    ASSERT_TRUE(c.got->done()) << "request " << i;
+    for (size_t k = 0; k < c.got->choices.size(); ++k) {
+      const ChoiceResult& got = c.got->choices[k];
+      ChoiceResult expected = c.expected->choices[k];
+      if (got.finished == FinishReason::kCancelled) {  // what came until then is the beginning of what would have come
+        ASSERT_LE(got.tokens.size(), expected.tokens.size());
+        expected.tokens.resize(got.tokens.size());
+        ASSERT_LE(got.logprobs.size(), expected.logprobs.size());
+        expected.logprobs.resize(got.logprobs.size());
+        totals.num_cancelled += 1;
+      } else {
+        ASSERT_EQ(got.finished, expected.finished);
+      }
+      ASSERT_TRUE(got.same_output(expected)) << "request " << i << " choice " << k;
+    }
+  }
+  const InferenceStats stats = bench.stepper->stats();
+  ASSERT_EQ(stats.num_blocks_in_use, 0);
+  ASSERT_EQ(stats.requests_finished_total + stats.requests_cancelled_total, cases.size());
+  totals.num_preemptions += stats.preemptions_total;
+  totals.num_hit_tokens += stats.prefix_hit_tokens_total;
+}
+
+}  // namespace deepinfer::engine
