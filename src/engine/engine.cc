@@ -29,6 +29,9 @@ Result<Engine::Limits> Engine::check_options(const model::Model& model, const En
   if (options.max_waiting_requests < 1) return Error{Code::kInvalidArgument, "max_waiting_requests must be at least 1"};
   if (options.max_context < 0) return Error{Code::kInvalidArgument, "max_context must not be negative"};
   const model::KvLayout& layout = model.kv_layout();
+  if (layout.state_bytes > 0) {  // they need a state a sequence and replay after a hit, which no step here makes
+    return Error{Code::kUnsupported, model.info().architecture + " models keep windows beside their blocks, which this engine does not run yet"};
+  }
   const auto num_blocks = std::min<uint64_t>(options.kv_bytes / static_cast<uint64_t>(layout.block_bytes), std::numeric_limits<int32_t>::max() / 4);
   if (num_blocks == 0) {
     return Error{Code::kInvalidArgument, "KV memory of " + format_size(options.kv_bytes) + " holds not one block of " +

@@ -39,7 +39,8 @@ struct EngineOptions {
 class Engine final : public Inference {
  public:
   // Maps the arena, reserves the model's workspace and starts the thread. workers and clock outlive the engine; nobody else runs the
-  // workers meanwhile. Errors: kInvalidArgument (an option), kResourceExhausted (the arena).
+  // workers meanwhile. Errors: kInvalidArgument (an option), kResourceExhausted (the arena),
+  // kUnsupported (a model with window state).
   static Result<std::unique_ptr<Engine>> start(std::unique_ptr<model::Model> model, Workers& workers, const Clock& clock, EngineOptions options);
   ~Engine() override { stop(); }
   Engine(const Engine&) = delete;
