@@ -37,29 +37,73 @@ fn plain(marks: &Marks, value: &Value) -> Result<Value, Error> {
     Ok(value.clone())
 }
 
-fn concat(left: &Value, right: &Value) -> Result<Value, Error> {
+fn concat(first: &Value, rest: &[Value]) -> Result<Value, Error> {
     let mut out = String::new();
-    charge(left.as_str().map_or(0, str::len) + right.as_str().map_or(0, str::len))?;
-    python::str(left, &mut out)?;
-    python::str(right, &mut out)?;
+    for value in std::iter::once(first).chain(rest) {
+        charge(value.as_str().map_or(0, str::len))?;
+        python::str(value, &mut out)?;
+    }
+    charge(out.len())?;
     Ok(Value::from(out))
 }
 
-fn multiply(left: &Value, right: &Value) -> Result<Value, Error> {
+fn unsupported<T>(what: &str, left: &Value, right: &Value) -> Result<T, Error> {
+    fail(format!("cannot {what} {} and {}", left.kind(), right.kind()))
+}
+
+// a + b + …, from the left.
+fn add(first: &Value, rest: &[Value]) -> Result<Value, Error> {
+    if first.as_str().is_some() {
+        let mut out = String::new();
+        for value in std::iter::once(first).chain(rest) {
+            let Some(text) = value.as_str() else { return unsupported("add", first, value) };
+            charge(text.len())?;
+            out.push_str(text);
+        }
+        charge(out.len())?;
+        return Ok(Value::from(out));
+    }
+    let mut sum = first.clone();
+    for value in rest {
+        sum = add_two(&sum, value)?;
+    }
+    Ok(sum)
+}
+
+fn add_two(left: &Value, right: &Value) -> Result<Value, Error> {
+    let is_list = |v: &Value| matches!(v.kind(), ValueKind::Seq | ValueKind::Iterable);
+    if is_list(left) && is_list(right) {
+        return check(left.try_iter()?.chain(right.try_iter()?).collect());
+    }
+    arithmetic("add", left, right, i128::checked_add, |a, b| a + b)
+}
+
+fn multiply(first: &Value, rest: &[Value]) -> Result<Value, Error> {
+    rest.iter().try_fold(first.clone(), |product, value| multiply_two(&product, value))
+}
+
+fn multiply_two(left: &Value, right: &Value) -> Result<Value, Error> {
     if let Some((text, n)) = left.as_str().map(|t| (t, right)).or_else(|| right.as_str().map(|t| (t, left))) {
         let Some(n) = n.as_i64() else { return fail("a text can only be multiplied with an integer") };
         let n = n.max(0) as usize;
         charge(text.len().saturating_mul(n))?;
         return Ok(Value::from(text.repeat(n)));
     }
-    if !left.is_number() || !right.is_number() {
-        return fail(format!("cannot multiply {} and {}", left.kind(), right.kind()));
+    arithmetic("multiply", left, right, i128::checked_mul, |a, b| a * b)
+}
+
+fn arithmetic(what: &str, left: &Value, right: &Value, exact: fn(i128, i128) -> Option<i128>, float: fn(f64, f64) -> f64) -> Result<Value, Error> {
+    // True and false are 1 and 0, as in Python.
+    let number = |v: &Value| if v.kind() == ValueKind::Bool { Value::from(i32::from(v.is_true())) } else { v.clone() };
+    let (a, b) = (number(left), number(right));
+    if !a.is_number() || !b.is_number() {
+        return unsupported(what, left, right);
     }
-    if left.is_integer() && right.is_integer() {
-        let product = i128::try_from(left.clone())?.checked_mul(i128::try_from(right.clone())?);
-        return product.map(Value::from).ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "a product is too large"));
+    if a.is_integer() && b.is_integer() {
+        let result = exact(i128::try_from(a)?, i128::try_from(b)?);
+        return result.map(Value::from).ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "a number is too large"));
     }
-    Ok(Value::from(f64::try_from(left.clone())? * f64::try_from(right.clone())?))
+    Ok(Value::from(float(f64::try_from(a)?, f64::try_from(b)?)))
 }
 
 fn replace(marks: &Marks, text: &str, old: &str, new: &str, count: Option<i64>) -> Result<Value, Error> {
@@ -291,8 +335,9 @@ fn add_text_filters(env: &mut Environment<'static>, marks: &Arc<Marks>) {
     let m = marks.clone();
     env.add_filter("__plain", move |v: Value| plain(&m, &v));
     env.add_filter("__check", check);
-    env.add_filter("__concat", |a: Value, b: Value| concat(&a, &b));
-    env.add_filter("__multiply", |a: Value, b: Value| multiply(&a, &b));
+    env.add_filter("__add", |first: &Value, rest: Rest<Value>| add(first, &rest));
+    env.add_filter("__concat", |first: &Value, rest: Rest<Value>| concat(first, &rest));
+    env.add_filter("__multiply", |first: &Value, rest: Rest<Value>| multiply(first, &rest));
     let m = marks.clone();
     env.add_filter("replace", move |v: &Value, old: &str, new: &str, count: Option<i64>| {
         let mut text = String::new();
@@ -311,6 +356,7 @@ fn add_text_filters(env: &mut Environment<'static>, marks: &Arc<Marks>) {
         let m = marks.clone();
         env.add_filter(name, move |v: &Value| match v.as_str() {
             Some(text) => Ok(m.unmark(text).chars().count()),
+            None if v.is_undefined() => Ok(0),
             None => v.len().ok_or_else(|| Error::new(ErrorKind::InvalidOperation, format!("a value of kind {} has no length", v.kind()))),
         });
     }
@@ -366,6 +412,12 @@ fn add_tests(env: &mut Environment<'static>, marks: &Arc<Marks>) {
     });
 }
 
+fn add_kind_tests(env: &mut Environment<'static>) {
+    // None has no elements to iterate over, which minijinja sees otherwise.
+    env.add_test("iterable", |v: &Value| matches!(v.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map | ValueKind::Iterable | ValueKind::Undefined));
+    env.add_test("sequence", |v: &Value| matches!(v.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map | ValueKind::Iterable));
+}
+
 pub fn environment(marks: &Arc<Marks>) -> Environment<'static> {
     let mut env = Environment::new();
     env.set_trim_blocks(true);
@@ -389,6 +441,7 @@ pub fn environment(marks: &Arc<Marks>) -> Environment<'static> {
     });
     add_text_filters(&mut env, marks);
     add_tests(&mut env, marks);
+    add_kind_tests(&mut env);
     let m = marks.clone();
     env.add_function("raise_exception", move |text: &Value| -> Result<Value, Error> {
         let mut message = String::new();

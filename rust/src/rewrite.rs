@@ -2,7 +2,7 @@
 //!   - text that can reach the output carries marks (marks.rs); text that is only compared with something stays as it is, and what it
 //!     is compared with is compared without marks (`__plain`);
 //!   - values that instructions make pass `__check`, which charges their size (limits.rs);
-//!   - `~` and `*` print and repeat as in Python, under limits.
+//!   - `+`, `~` and `*` add, print and repeat as in Python, under limits.
 //! Rendering the twin without marks is the reference rendering; statements keep their lines, so errors name the right one.
 //!
 //! Source is written, not the tree compiled, because minijinja compiles text only; a fork of minijinja with strings that carry
@@ -33,6 +33,22 @@ pub struct Rewriter<'m> {
 }
 
 type Outcome = Result<(), String>;
+
+// a + b + c + …: the operands of a chain that the parser nests to the left, so that the twin does not nest.
+fn chain<'e, 'a>(op: &'e ast::BinOp<'a>) -> Vec<&'e Expr<'a>> {
+    let mut operands = vec![&op.right];
+    let mut left = &op.left;
+    while let Expr::BinOp(inner) = left {
+        if std::mem::discriminant(&inner.op) != std::mem::discriminant(&op.op) {
+            break;
+        }
+        operands.push(&inner.right);
+        left = &inner.left;
+    }
+    operands.push(left);
+    operands.reverse();
+    operands
+}
 
 pub fn rewrite(root: &Stmt, marks: &Marks, mode: Mode) -> Result<String, String> {
     let mut rewriter = Rewriter { marks, mode, out: String::new(), line: 1 };
@@ -75,18 +91,7 @@ impl Rewriter<'_> {
                 self.put("}}");
             }
             Stmt::ForLoop(node) => self.for_loop(node)?,
-            Stmt::IfCond(node) => {
-                self.open("{%", node.span());
-                self.put("if ");
-                self.expression(&node.expr)?;
-                self.put("%}");
-                self.body(&node.true_body)?;
-                if !node.false_body.is_empty() {
-                    self.put("{%else%}");
-                    self.body(&node.false_body)?;
-                }
-                self.put("{%endif%}");
-            }
+            Stmt::IfCond(node) => self.if_statement(node)?,
             Stmt::WithBlock(node) => {
                 self.open("{%", node.span());
                 self.put("with ");
@@ -163,7 +168,32 @@ impl Rewriter<'_> {
         Ok(())
     }
 
-    fn for_loop(&mut self, node: &minijinja::machinery::ast::Spanned<ast::ForLoop>) -> Outcome {
+    // Branches one after the other: the parser bounds how deep blocks nest, not how many branches there are.
+    fn if_statement(&mut self, first: &ast::Spanned<ast::IfCond>) -> Outcome {
+        let mut node = first;
+        let mut word = "if ";
+        loop {
+            self.open("{%", node.span());
+            self.put(word);
+            self.expression(&node.expr)?;
+            self.put("%}");
+            self.body(&node.true_body)?;
+            match node.false_body.as_slice() {
+                [] => break,
+                [Stmt::IfCond(next)] => node = next,
+                body => {
+                    self.put("{%else%}");
+                    self.body(body)?;
+                    break;
+                }
+            }
+            word = "elif ";
+        }
+        self.put("{%endif%}");
+        Ok(())
+    }
+
+    fn for_loop(&mut self, node: &ast::Spanned<ast::ForLoop>) -> Outcome {
         self.open("{%", node.span());
         self.put("for ");
         self.target(&node.target, false)?;
@@ -329,18 +359,19 @@ impl Rewriter<'_> {
                 }
                 self.put("))");
             }
-            Expr::Filter(filter) => self.checked(|r| r.filter(filter))?,
+            Expr::Filter(filter) => {
+                self.filter(filter)?;
+                self.put("|__check");
+            }
             Expr::Test(test) => self.test(test)?,
             Expr::GetAttr(attr) => {
-                self.put("(");
-                self.expression(&attr.expr)?;
-                self.put(").");
+                self.postfix_base(&attr.expr)?;
+                self.put(".");
                 self.put(attr.name);
             }
             Expr::GetItem(item) => {
-                self.put("(");
-                self.expression(&item.expr)?;
-                self.put(")[");
+                self.postfix_base(&item.expr)?;
+                self.put("[");
                 self.plain(&item.subscript_expr)?;
                 self.put("]");
             }
@@ -368,6 +399,17 @@ impl Rewriter<'_> {
                 Ok(())
             })?,
         }
+        Ok(())
+    }
+
+    // What stands before `.name` and `[…]`.
+    fn postfix_base(&mut self, expr: &Expr) -> Outcome {
+        if matches!(expr, Expr::Var(_) | Expr::GetAttr(_) | Expr::GetItem(_)) {
+            return self.expression(expr);
+        }
+        self.put("(");
+        self.expression(expr)?;
+        self.put(")");
         Ok(())
     }
 
@@ -400,17 +442,36 @@ impl Rewriter<'_> {
                 self.put(")");
                 Ok(())
             }
-            BinOpKind::ScAnd | BinOpKind::ScOr | BinOpKind::Sub | BinOpKind::Div | BinOpKind::FloorDiv | BinOpKind::Pow => self.operands(op, sign),
-            BinOpKind::Add | BinOpKind::Rem => self.checked(|r| r.operands(op, sign)),
-            BinOpKind::Concat | BinOpKind::Mul => {
-                self.put("((");
-                self.expression(&op.left)?;
-                self.put(if matches!(op.op, BinOpKind::Mul) { ")|__multiply(" } else { ")|__concat(" });
-                self.expression(&op.right)?;
-                self.put("))");
+            BinOpKind::ScAnd | BinOpKind::ScOr => {
+                self.put("(");
+                for (i, operand) in chain(op).into_iter().enumerate() {
+                    self.put(if i > 0 { sign } else { "" });
+                    self.put("(");
+                    self.expression(operand)?;
+                    self.put(")");
+                }
+                self.put(")");
                 Ok(())
             }
+            BinOpKind::Sub | BinOpKind::Div | BinOpKind::FloorDiv | BinOpKind::Pow => self.operands(op, sign),
+            BinOpKind::Rem => self.checked(|r| r.operands(op, sign)),
+            BinOpKind::Add => self.operator_filter(op, "__add"),
+            BinOpKind::Concat => self.operator_filter(op, "__concat"),
+            BinOpKind::Mul => self.operator_filter(op, "__multiply"),
         }
+    }
+
+    fn operator_filter(&mut self, op: &ast::BinOp, name: &str) -> Outcome {
+        let operands = chain(op);
+        self.put("((");
+        self.expression(operands[0])?;
+        write!(self.out, ")|{name}(").expect("to a string");
+        for operand in &operands[1..] {
+            self.expression(operand)?;
+            self.put(",");
+        }
+        self.put("))");
+        Ok(())
     }
 
     fn operands(&mut self, op: &ast::BinOp, sign: &str) -> Outcome {
@@ -466,10 +527,17 @@ impl Rewriter<'_> {
 
     // Writes `(value)|name(args)`, or `name(args)` where a chain has no value of its own (filter and set blocks).
     fn filter(&mut self, filter: &ast::Filter) -> Outcome {
-        if let Some(value) = &filter.expr {
-            self.put("(");
-            self.expression(value)?;
-            self.put(")|");
+        match &filter.expr {
+            Some(chain @ Expr::Filter(_)) => {
+                self.expression(chain)?;
+                self.put("|");
+            }
+            Some(value) => {
+                self.put("(");
+                self.expression(value)?;
+                self.put(")|");
+            }
+            None => {}
         }
         self.filter_call(filter)
     }
@@ -502,9 +570,8 @@ impl Rewriter<'_> {
         match &call.expr {
             Expr::Var(var) => self.put(var.id),
             Expr::GetAttr(attr) => {
-                self.put("(");
-                self.expression(&attr.expr)?;
-                self.put(").");
+                self.postfix_base(&attr.expr)?;
+                self.put(".");
                 self.put(attr.name);
             }
             other => {

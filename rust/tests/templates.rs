@@ -112,6 +112,10 @@ fn prints_as_python() {
         ("{% macro outer() %}<{{ caller() }}>{% endmacro %}{% call outer() %}in{% endcall %}", "<in>"),
         ("{% for x in [1, [2, [3]]] recursive %}{% if x is iterable %}{{ loop(x) }}{% else %}{{ x }}{% endif %}{% endfor %}", "123"),
         ("{{ 1 if false }}{{ -(2) * 3 }}{{ not true }}{{ 1 < 2 < 3 }}{{ 'b' not in 'abc' }}", "-6FalseTrueFalse"),
+        ("{{ 1 + 2 + 3.5 }}{{ [1] + [2] + [3] }}{{ 'a' + 'b' + 'c' }}{{ true + 1 }}{{ 2 * 3 * 4 }}{{ 7 - 2 - 1 }}", "6.5[1, 2, 3]abc2244"),
+        ("{{ none is iterable }}{{ 'a' is iterable }}{{ nothing | length }}{{ 1 and 0 or 3 and 4 }}{{ false or none or 'x' }}", "FalseTrue04x"),
+        ("{% if false %}a{% elif false %}b{% elif true %}c{% else %}d{% endif %}{% if false %}a{% elif false %}b{% else %}{% if true %}e{% endif %}{% endif %}", "ce"),
+        ("{{ ' X ' | trim | lower | upper | lower ~ 'y' }}", "xy"),
         ("{% raw %}{{ x }}{% endraw %}{# c #}", "{{ x }}"),
         ("{% with a = 1, b = 2 %}{{ a + b }}{% endwith %}{% filter upper %}x{% endfilter %}", "3X"),
     ] {
@@ -119,6 +123,18 @@ fn prints_as_python() {
             assert_eq!(render(source, "{}", mode).map_err(|e| format!("{e:?}")), if source.contains("upper") && mode == Mode::Characters { Err(format!("{:?}", refused("{{ '<think>' | upper }}", "{}"))) } else { Ok(expected.to_owned()) }, "{source}");
         }
     }
+}
+
+#[test]
+fn long_chains_do_not_nest() {
+    let sum = format!("{{{{ {}'c' }}}}", "'b' + ".repeat(1000));
+    assert_eq!(tokens(&sum, "{}"), "b".repeat(1000) + "c");
+    let branches = format!("{{% if false %}}{}{{% else %}}x{{% endif %}}", "{% elif false %}".repeat(400));
+    assert_eq!(tokens(&branches, "{}"), "x");
+    let either = format!("{{{{ {}true }}}}", "false or ".repeat(1000));
+    assert_eq!(tokens(&either, "{}"), "True");
+    let filters = format!("{{{{ 'x'{} }}}}", " | trim".repeat(1000));
+    assert_eq!(tokens(&filters, "{}"), "x");
 }
 
 #[test]

@@ -33,6 +33,7 @@ Error to_error(int32_t status, std::string_view message) {
   std::string text = "chat template: " + std::string(message);
   switch (status) {
     case DI_TEMPLATE_INTERNAL: return {Code::kInternal, std::move(text)};
+    case DI_TEMPLATE_LIMIT: return {Code::kResourceExhausted, std::move(text)};
     case DI_TEMPLATE_AMBIGUOUS: return {Code::kInvalidArgument, std::string(message)};
     default: return {Code::kInvalidArgument, std::move(text)};
   }
@@ -98,21 +99,22 @@ Result<ChatTemplate::Compiled> ChatTemplate::compile(bool characters, const toke
   const int32_t status =
       di_template_new(bytes(source_), source_.size(), bytes(options), options.size(), &compiled.handle->raw, &error.raw);
   if (status != DI_TEMPLATE_OK) return to_error(status, error.text());
-  compiled.traits = find_traits(*compiled.handle);
+  DI_TRY(compiled.traits, find_traits(*compiled.handle));
   DI_TRY(try_out(compiled, tokenizer));
   return compiled;
 }
 
 // The first way of passing a tool call in which the template shows it.
-TemplateTraits ChatTemplate::find_traits(const Handle& handle) const {
+Result<TemplateTraits> ChatTemplate::find_traits(const Handle& handle) const {
   const ToolCallProbe probe = tool_call_probe();
   for (const TemplateTraits traits : {TemplateTraits{false, false}, {true, false}, {true, true}, {false, true}}) {
     const Result<Prompt> prompt = render_with(handle, traits, probe.conversation);
+    if (!prompt && prompt.error().code == Code::kResourceExhausted) return prompt.error();  // one such try is enough
     if (!prompt) continue;
     const std::string text = prompt_text(*prompt);
-    if (text.find(probe.name) != std::string::npos && text.find(probe.argument) != std::string::npos) return traits;
+    if (text.find(probe.name) != std::string::npos && text.find(probe.argument) != std::string::npos) return TemplateTraits(traits);
   }
-  return {};
+  return TemplateTraits{};
 }
 
 // Renders the probes, whose text spells no control token, and compares the ids with those of the whole text.
@@ -121,6 +123,7 @@ Result<> ChatTemplate::try_out(Compiled& compiled, const tokenizer::Tokenizer& t
   bool any = false;
   for (const Conversation& probe : template_probes()) {
     Result<Prompt> prompt = render_with(*compiled.handle, compiled.traits, probe);
+    if (!prompt && prompt.error().code == Code::kResourceExhausted) return std::move(prompt).error();
     if (!prompt) {  // templates refuse what their models do not know: system messages, tools
       if (!first_error) first_error = std::move(prompt).error();
       continue;
@@ -189,7 +192,12 @@ Result<Prompt> ChatTemplate::render_with(const Handle& handle, const TemplateTra
   return prompt;
 }
 
-Result<Prompt> ChatTemplate::render(const Conversation& conversation) const { return render_with(*handle_, traits_, conversation); }
+Result<Prompt> ChatTemplate::render(const Conversation& conversation) const {
+  Result<Prompt> prompt = render_with(*handle_, traits_, conversation);
+  // The conversation is too much for the template, now and later: nothing to retry.
+  if (!prompt && prompt.error().code == Code::kResourceExhausted) prompt.error().code = Code::kInvalidArgument;
+  return prompt;
+}
 
 bool ends_in_open_think(const std::vector<Segment>& segments) {
   for (auto segment = segments.rbegin(); segment != segments.rend(); ++segment) {

@@ -28,7 +28,7 @@ class ChatTemplate final : public PromptRenderer {
  public:
   // Compiles and tries the template on small conversations. tokenizer: borrowed for the call.
   // Errors: kInvalidArgument (syntax, with its line; refuses even one user message), kUnsupported (statements that chat templates do
-  // not need; control tokens that cannot be followed, named).
+  // not need; control tokens that cannot be followed, named), kResourceExhausted (limits passed by a small conversation).
   static Result<std::unique_ptr<ChatTemplate>> create(std::string source, const tokenizer::Tokenizer& tokenizer,
                                                       ChatTemplateOptions options = {});
   ~ChatTemplate() override;
@@ -57,7 +57,7 @@ class ChatTemplate final : public PromptRenderer {
   };
 
   ChatTemplate();
-  TemplateTraits find_traits(const Handle& handle) const;
+  Result<TemplateTraits> find_traits(const Handle& handle) const;
   Result<Compiled> compile(bool characters, const tokenizer::Tokenizer& tokenizer) const;
   Result<> try_out(Compiled& compiled, const tokenizer::Tokenizer& tokenizer) const;
   Result<std::vector<Segment>> render_context(const Handle& handle, std::string_view context) const;
