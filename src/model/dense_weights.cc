@@ -56,9 +56,6 @@ class Binder {
       return corrupt(name, fmt::format("is a vector in {}; F32, F16 or BF16 is expected", dtype_info(tensor->dtype).name));
     }
     if (!is_self_contained(tensor->dtype)) {
-      return corrupt(name, fmt::format("is in {}, which dense models do not come in", dtype_info(tensor->dtype).name));
-    }
-    if (!is_self_contained(tensor->dtype)) {
       return Error{Code::kUnsupported, fmt::format("{}: tensor {} is in {}, which dense models cannot use here",
                                                    checkpoint_.path(), name, dtype_info(tensor->dtype).name)};
     }
