@@ -54,8 +54,7 @@ int main() {
   std::printf("// Written by tools/unicode_tables/generate.cc from Unicode %s. Do not edit.\n", U_UNICODE_VERSION);
   std::printf("#include \"tokenizer/unicode.h\"\n\nnamespace deepinfer::tokenizer {\n");
   std::printf("const char kUnicodeVersion[] = \"%s\";\n", U_UNICODE_VERSION);
-  print_bytes("alignas(64) const uint8_t kClassIndex[0x1100]", index);
-  std::printf("alignas(64) extern const uint8_t kClassBlocks[];\n");
+  print_bytes("const uint8_t kClassIndex[0x1100]", index);
   print_bytes("const uint8_t kClassBlocks[]", blocks);
   std::printf("}  // namespace deepinfer::tokenizer\n");
   return 0;
