@@ -174,6 +174,7 @@ void unpack(DType dtype, const uint8_t* row, int64_t cols, int64_t index, RowBlo
 }
 
 void store_u16(uint8_t* p, uint16_t x) { std::memcpy(p, &x, sizeof x); }
+void store_u32(uint8_t* p, uint32_t x) { std::memcpy(p, &x, sizeof x); }
 
 void write_header(const Format& format, const RowBlock& row, int output, uint8_t* block) {
   if (!format.super) {
@@ -192,19 +193,25 @@ void write_header(const Format& format, const RowBlock& row, int output, uint8_t
   }
 }
 
-// Codes of one group of 32 of one output. Nibble row r holds quad 2r low and quad 2r+1 high; the planes follow the four rows.
+// Codes of one group of 32 of one output, a quad (4 codes in a word) at a time. Nibble row r holds quad 2r low and quad 2r+1 high;
+// the planes follow the four rows.
 void write_codes(Codes kind, const uint8_t* codes, int output, uint8_t* group) {
-  for (int k = 0; k < 32; ++k) {
-    const int quad = k / 4, place = output * 4 + k % 4;
-    const uint8_t code = codes[k];
-    if (kind == Codes::k8) {
-      group[quad * kQuadBytes + place] = code;
-      continue;
-    }
-    group[quad / 2 * kQuadBytes + place] |= static_cast<uint8_t>((code & 15) << (quad % 2 * 4));
-    if (kind == Codes::k5) group[256 + place] |= static_cast<uint8_t>(code >> 4 << quad);
-    if (kind == Codes::k6) group[256 + quad / 4 * kQuadBytes + place] |= static_cast<uint8_t>(code >> 4 << (quad % 4 * 2));
+  uint8_t* const place = group + output * 4;
+  if (kind == Codes::k8) {
+    for (int quad = 0; quad < 8; ++quad) store_u32(place + quad * kQuadBytes, u32_at(codes + quad * 4));
+    return;
   }
+  constexpr uint32_t kNibbles = 0x0f0f0f0f;
+  uint32_t planes[2] = {0, 0};
+  for (int row = 0; row < 4; ++row) {
+    const uint32_t low = u32_at(codes + row * 8), high = u32_at(codes + row * 8 + 4);
+    store_u32(place + row * kQuadBytes, (low & kNibbles) | (high & kNibbles) << 4);
+    const uint32_t low_top = low >> 4 & kNibbles, high_top = high >> 4 & kNibbles;
+    if (kind == Codes::k5) planes[0] |= low_top << (2 * row) | high_top << (2 * row + 1);
+    if (kind == Codes::k6) planes[row / 2] |= low_top << (row % 2 * 4) | high_top << (row % 2 * 4 + 2);
+  }
+  if (kind == Codes::k5 || kind == Codes::k6) store_u32(place + 256, planes[0]);
+  if (kind == Codes::k6) store_u32(place + 256 + kQuadBytes, planes[1]);
 }
 
 void pack_integer(DType dtype, const uint8_t* rows, int64_t num_rows, int64_t cols, uint8_t* panel) {
