@@ -79,6 +79,10 @@ struct Connection::Incoming {
   std::string_view header(http::field name) const { return view(parser.get()[name]); }
   std::string_view header(std::string_view name) const { return view(parser.get()[boost::beast::string_view(name.data(), name.size())]); }
 
+  bool may_skip_body() const {
+    return !parser.chunked() && parser.content_length().value_or(0) <= kUncountedBody && header(http::field::expect).empty();
+  }
+
   Service& service;
   http::request_parser<http::string_body> parser;
   Time arrived{};          // first byte
@@ -184,12 +188,13 @@ asio::awaitable<bool> Connection::write(std::string_view data) {
   co_return true;
 }
 
-// Closing with unread bytes makes the kernel throw away what was just sent. So: say that we are done, read on for a moment, close.
+// Closing with unread bytes makes the kernel throw away what was just sent. So, if there may be some: say that we are done, read on for
+// a moment, close.
 asio::awaitable<void> Connection::linger() {
   arm(kLingerTime);
   if (!read_pending_ || !transport_.is_tls()) co_await transport_.shutdown();
   size_t seen = 0;
-  while (!gone() && seen < kLingerBytes) {
+  while (unread_ && !gone() && seen < kLingerBytes) {
     buffer_.clear();
     if (co_await more(Time::max()) != Fill::kData) break;
     seen += buffer_.size();
@@ -226,6 +231,7 @@ asio::awaitable<void> Connection::serve() {
 
 asio::awaitable<void> Connection::refuse() {
   const std::shared_ptr<Connection> self = shared_from_this();
+  unread_ = true;
   try {
     const Response response = error_response(overloaded("too many connections"));
     if (co_await write(format_response(response, {.keep_alive = false}))) co_await linger();
@@ -237,15 +243,14 @@ asio::awaitable<void> Connection::refuse() {
 // False: there is no request to answer (closed, timed out) or an answer was sent that ends the connection.
 asio::awaitable<bool> Connection::read_head(Incoming& in) {
   error_code error;
-  if (buffer_.empty()) {
+  const Time idle_end = steady_clock::now() + service_.options.idle_timeout;
+  while (true) {
+    buffer_.erase(0, std::min(buffer_.find_first_not_of("\r\n"), buffer_.size()));  // line ends before a request mean nothing
+    if (!buffer_.empty()) break;
     idle_ = true;
-    const Time idle_end = steady_clock::now() + service_.options.idle_timeout;
-    while (buffer_.empty()) {
-      const Fill fill = co_await more(idle_end);
-      idle_ = false;
-      if (fill != Fill::kData) co_return false;
-      buffer_.erase(0, std::min(buffer_.find_first_not_of("\r\n"), buffer_.size()));  // line ends before a request are ignored
-    }
+    const Fill fill = co_await more(idle_end);
+    idle_ = false;
+    if (fill != Fill::kData) co_return false;
   }
   in.arrived = steady_clock::now();
   in.record.unix_ms = std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -321,7 +326,12 @@ asio::awaitable<bool> Connection::answer(Incoming& in) {
   std::optional<Response> refusal = check_head(in);
   if (!refusal) refusal = check_size(in);
   if (refusal) {
-    refusal->close = refusal->close || !in.parser.is_done();  // what follows is a body that nobody reads
+    // A small body is read all the same, and the connection stays in order; a large one is left where it is.
+    if (!in.parser.is_done() && in.may_skip_body()) {
+      const bool skipped = co_await read_body(in);
+      if (!skipped) co_return false;
+    }
+    refusal->close = refusal->close || !in.parser.is_done();
     co_return co_await send(in, std::move(*refusal));
   }
   if (!co_await read_body(in)) co_return false;
@@ -393,7 +403,7 @@ Response Connection::small_answer(const Incoming& in) const {
     case Endpoint::kMetrics:
       return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = service_.metrics.text(service_.inference.stats())};
     case Endpoint::kReady:
-      if (service_.queue_is_full()) {
+      if (service_.queue_is_full(/*num_own=*/0)) {
         return error_response(queue_full(retry_after_seconds(service_.inference.stats().estimated_queue_seconds)));
       }
       [[fallthrough]];
@@ -426,6 +436,7 @@ asio::awaitable<bool> Connection::send(Incoming& in, Response response) {
   response.headers.insert(response.headers.begin(), in.headers.begin(), in.headers.end());
   in.record.status = response.status;
   in.record.error = response.error;
+  unread_ = unread_ || !in.parser.is_done();
   in.framing.keep_alive = in.framing.keep_alive && !response.close && !closing_;
   co_return co_await write(format_response(response, in.framing)) && in.framing.keep_alive;
 }

@@ -81,6 +81,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::array<char, 16 << 10> chunk_;
   bool read_pending_ = false, read_error_ = false, gone_ = false;
   bool idle_ = false;            // between requests
+  bool unread_ = false;          // a request was answered before all of it was read
   bool closing_ = false, aborted_ = false;
 };
 

@@ -66,12 +66,17 @@ asio::awaitable<bool> GenerationRun::run() {
     if (answer_->failed() && !discarding_) {
       co_await report_failure();
     } else if (!frames_.empty() && !all_ended()) {
-      if (!co_await send_frames()) abandon("the client took too long to read");
+      const bool sent = co_await send_frames(/*last=*/false);
+      if (!sent) abandon("the client took too long to read");
     } else if (all_ended()) {
       break;
     } else {
       co_await connection_.wait_until(next_deadline());
-      co_await on_silence();
+      if (next_deadline() > steady_clock::now()) continue;
+      // The deadline passed without frames: the stream shows that it lives.
+      if (head_sent_) frames_ += recipe::kSseKeepAlive;
+      const bool sent = co_await send_frames(/*last=*/false);
+      if (!sent) abandon("the client took too long to read");
     }
   }
   co_return co_await finish();
@@ -184,14 +189,7 @@ Connection::Time GenerationRun::next_deadline() const {
   const ServerOptions& options = service_.options;
   if (!generation_.info.stream || discarding_) return Connection::Time::max();
   if (head_sent_) return last_sent_ + options.keep_alive_interval;
-  return options.early_headers ? steady_clock::now() : arrived_ + options.header_delay;
-}
-
-// The deadline passed without frames: a stream shows that it lives.
-asio::awaitable<void> GenerationRun::on_silence() {
-  if (!generation_.info.stream || discarding_ || steady_clock::now() < next_deadline()) co_return;
-  if (head_sent_) frames_ += recipe::kSseKeepAlive;
-  if (!co_await send_frames()) abandon("the client took too long to read");
+  return options.early_headers ? arrived_ : arrived_ + options.header_delay;
 }
 
 asio::awaitable<bool> GenerationRun::finish() {

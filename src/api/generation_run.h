@@ -41,9 +41,8 @@ class GenerationRun {
   void abandon(std::string_view reason);  // the client gets nothing more
   asio::awaitable<bool> refuse(const ApiError& error);
   asio::awaitable<void> report_failure();
-  asio::awaitable<bool> send_frames(bool last = false);  // last: ends the stream
+  asio::awaitable<bool> send_frames(bool last);  // last: ends the stream
   asio::awaitable<bool> finish();
-  asio::awaitable<void> on_silence();
   Connection::Time next_deadline() const;
   void finish_record();
 

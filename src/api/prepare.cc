@@ -104,7 +104,7 @@ Outcome make_generation(Service& service, recipe::GenerationOptions options, std
 // The cheap bound that comes before rendering.
 std::optional<ApiError> queue_problem(const Service& service) {
   if (service.draining) return draining();
-  if (!service.queue_is_full()) return std::nullopt;
+  if (!service.queue_is_full(/*num_own=*/1)) return std::nullopt;
   return queue_full(retry_after_seconds(service.inference.stats().estimated_queue_seconds));
 }
 

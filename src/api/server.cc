@@ -142,7 +142,12 @@ asio::awaitable<void> Server::Impl::serve(IoThread& io, Tcp::socket socket, bool
     const auto connection = std::make_shared<Connection>(service, Transport(std::move(socket), room ? tls.get() : nullptr));
     io.connections.insert(connection.get());
     if (service.draining) connection->on_drain();
-    co_await (room ? connection->run() : connection->refuse());
+    // No conditional expression here: g++ 12 destroys the coroutine that it picks twice.
+    if (room) {
+      co_await connection->run();
+    } else {
+      co_await connection->refuse();
+    }
     io.connections.erase(connection.get());
   }
   const std::lock_guard lock(mu);

@@ -36,8 +36,8 @@ bool Service::knows_model(std::string_view name) const {
   return name == options.model_name || std::find(aliases.begin(), aliases.end(), name) != aliases.end();
 }
 
-bool Service::queue_is_full() const {
-  return inference.stats().num_waiting + num_preparing.load() >= options.max_queued_requests;
+bool Service::queue_is_full(int32_t num_own) const {
+  return inference.stats().num_waiting + num_preparing.load() - num_own >= options.max_queued_requests;
 }
 
 uint64_t Service::random_u64() {

@@ -31,8 +31,8 @@ struct Service {
 
   const std::string& model_name() const { return options.model_name; }
   bool knows_model(std::string_view name) const;
-  // No room for another request; the estimate then says when to come back.
-  bool queue_is_full() const;
+  // No room for another request. num_own: how many of those in preparation are the caller.
+  bool queue_is_full(int32_t num_own) const;
 
   uint64_t random_u64();
   std::string new_id(std::string_view prefix);  // prefix and 24 hex digits

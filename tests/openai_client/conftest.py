@@ -1,0 +1,69 @@
+"""Starts the server once a session, and gives tests the official client, pointed at it."""
+import re
+import shlex
+import subprocess
+import threading
+
+import openai
+import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption("--server-command", required=True, help="starts a server that prints its URL")
+
+
+class Live:
+    """A running server: its URL, and everything it printed."""
+
+    def __init__(self, command):
+        self.process = subprocess.Popen(shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.output = []
+        self.url = None
+        self.found = threading.Event()
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+        if not self.found.wait(120) or self.url is None:
+            self.stop()
+            raise RuntimeError("the server printed no URL:\n" + "".join(self.output))
+
+    def read(self):
+        for line in self.process.stdout:
+            self.output.append(line)
+            match = re.search(r"https?://[\w.\-]+:\d+", line)
+            if match and self.url is None:
+                self.url = match.group(0)
+                self.found.set()
+        self.found.set()
+
+    def stop(self):
+        self.process.stdin.close()
+        self.process.terminate()
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+
+@pytest.fixture(scope="session")
+def server(request):
+    live = Live(request.config.getoption("--server-command"))
+    yield live
+    live.stop()
+
+
+@pytest.fixture(scope="session")
+def client(server):
+    return openai.OpenAI(base_url=server.url + "/v1", api_key="unused", max_retries=0, timeout=120)
+
+
+@pytest.fixture(scope="session")
+def model(client):
+    return client.models.list().data[0].id
+
+
+@pytest.fixture(scope="session")
+def scripted(model):
+    """Tests of exact answers are for the scripted model only."""
+    if model != "fake":
+        pytest.skip("needs the scripted model")
