@@ -60,13 +60,14 @@ class PieceCache {
     }
     return nullptr;
   }
+  // New pieces wait in the second way and move up when they are seen again: text that never repeats does not push out words that do.
   void insert(const Key& key, const TokenId* ids, size_t count) {
     if (count > kMaxIds) return;
     Entry* pair = &entries_[slot_of(key)];
-    pair[1] = pair[0];
-    pair[0].key = key;
-    pair[0].count = static_cast<uint32_t>(count);
-    std::memcpy(pair[0].ids, ids, count * sizeof *ids);
+    Entry& entry = pair[pair[0].key == Key{} ? 0 : 1];
+    entry.key = key;
+    entry.count = static_cast<uint32_t>(count);
+    std::memcpy(entry.ids, ids, count * sizeof *ids);
   }
 
  private:
