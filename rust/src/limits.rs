@@ -58,16 +58,43 @@ pub fn check(value: Value) -> Result<Value, Error> {
                 charge(32)?;
                 items.push(item);
             }
-            check_depth(&items.iter().cloned().collect::<Value>())?;
-            Ok(Value::from(items))
+            let list = Value::from(items);
+            check_children(&list)?;
+            check_depth(&list)?;
+            Ok(list)
         }
         ValueKind::Seq | ValueKind::Map => {
             charge(32 * value.len().unwrap_or(1))?;
+            check_children(&value)?;
             check_depth(&value)?;
             Ok(value)
         }
         _ => Ok(value),
     }
+}
+
+// Values are counted references, so one that holds itself would never be freed. Only namespaces can be changed, and macros know the
+// names around them: neither may be inside another value.
+fn may_hold_itself(value: &Value) -> bool {
+    value.as_object().is_some_and(|object| {
+        let name = object.type_name();
+        ["Namespace", "Macro", "Closure", "Loop", "Module"].iter().any(|part| name.contains(part))
+    })
+}
+
+/// A value that is put into a namespace.
+pub fn check_stored(value: Value) -> Result<Value, Error> {
+    match may_hold_itself(&value) {
+        true => Err(Error::new(ErrorKind::InvalidOperation, "a namespace or macro cannot be stored in another value")),
+        false => Ok(value),
+    }
+}
+
+fn check_children(value: &Value) -> Result<(), Error> {
+    for key in value.try_iter()? {
+        check_stored(if value.kind() == ValueKind::Map { value.get_item(&key)? } else { key })?;
+    }
+    Ok(())
 }
 
 pub fn check_depth(value: &Value) -> Result<(), Error> {

@@ -1,7 +1,7 @@
 //! The environment that templates run in: Jinja2's filters, tests and functions as the Hugging Face libraries give them, and Python's
 //! string methods. Those that look into a text see it without marks; those that hand text on keep them.
 
-use crate::limits::{charge, check, check_depth};
+use crate::limits::{charge, check, check_depth, check_stored};
 use crate::marks::{may_be_marked, Marks};
 use crate::python;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
@@ -335,6 +335,7 @@ fn add_text_filters(env: &mut Environment<'static>, marks: &Arc<Marks>) {
     let m = marks.clone();
     env.add_filter("__plain", move |v: Value| plain(&m, &v));
     env.add_filter("__check", check);
+    env.add_filter("__stored", check_stored);
     env.add_filter("__add", |first: &Value, rest: Rest<Value>| add(first, &rest));
     env.add_filter("__concat", |first: &Value, rest: Rest<Value>| concat(first, &rest));
     env.add_filter("__multiply", |first: &Value, rest: Rest<Value>| multiply(first, &rest));

@@ -109,8 +109,17 @@ impl Rewriter<'_> {
                 self.open("{%", node.span());
                 self.put("set ");
                 self.target(&node.target, false)?;
-                self.put("=");
-                self.expression(&node.expr)?;
+                match &node.target {
+                    Expr::Var(_) => {
+                        self.put("=");
+                        self.expression(&node.expr)?;
+                    }
+                    _ => {
+                        self.put("=(");
+                        self.expression(&node.expr)?;
+                        self.put(")|__stored");
+                    }
+                }
                 self.put("%}");
             }
             Stmt::SetBlock(node) => {
