@@ -1,11 +1,12 @@
 // What the bare step of a model costs: prefill of 512 tokens, decode of one sequence at several contexts, decode of several
 // sequences together. No scheduler, no sampling. Caches hold arbitrary finite numbers: speed does not depend on them.
-//   bench_step MODEL [THREADS=0] [ROUNDS=5] [f32|bf16|q8]
+//   bench_step MODEL [THREADS=0] [ROUNDS=5] [f32|bf16|q8] [CASE: all whose names begin so]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -73,7 +74,7 @@ class StepBench {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: bench_step MODEL [THREADS=0] [ROUNDS=5] [f32|bf16|q8]\n");
+    std::fprintf(stderr, "usage: bench_step MODEL [THREADS=0] [ROUNDS=5] [f32|bf16|q8] [CASE]\n");
     return 2;
   }
   const auto workers = Workers::create(argc > 2 ? std::atoi(argv[2]) : 0);
@@ -96,13 +97,22 @@ int main(int argc, char** argv) {
               static_cast<double>(m.info().num_parameters) / 1e6, megabytes, m.kv_layout().format.c_str(), std::string(isa_name(options.isa)).c_str(),
               workers->size(), now_s() - begin);
   StepBench bench(m, *workers, rounds);
-  std::printf("prefill 512: %.1f tokens/s\n", 512 / bench.step(1, 512, 0, 1));
-  std::printf("prefill 512 after 4096: %.1f tokens/s\n", 512 / bench.step(1, 512, 4096, 1));
+  const std::string only = argc > 5 ? argv[5] : "";
+  const auto wanted = [&](const std::string& name) { return name.starts_with(only); };
+  for (const int32_t context : {0, 4096}) {
+    const std::string name = "prefill 512 after " + std::to_string(context);
+    if (wanted(name)) std::printf("%s: %.1f tokens/s\n", name.c_str(), 512 / bench.step(1, 512, context, 1));
+  }
   for (const int32_t context : {0, 1024, 4096}) {
+    const std::string name = "decode at " + std::to_string(context);
+    if (!wanted(name)) continue;
     const double t = bench.step(1, 1, context, 8);
     const double kv = static_cast<double>(m.kv_layout().block_bytes) * context / kKvBlockTokens / 1e6;
-    std::printf("decode at %d: %.1f tokens/s, %.1f GB/s\n", context, 1 / t, (megabytes + kv) / 1e3 / t);
+    std::printf("%s: %.1f tokens/s, %.1f GB/s\n", name.c_str(), 1 / t, (megabytes + kv) / 1e3 / t);
   }
-  for (const int32_t n : {1, 2, 4, 8, 16}) std::printf("decode %d sequences at 128: %.1f tokens/s\n", n, n / bench.step(n, 1, 128, 4));
+  for (const int32_t n : {1, 2, 4, 8, 16}) {
+    const std::string name = "decode of " + std::to_string(n);
+    if (wanted(name)) std::printf("%s sequences at 128: %.1f tokens/s\n", name.c_str(), n / bench.step(n, 1, 128, 4));
+  }
   return 0;
 }

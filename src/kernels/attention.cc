@@ -162,8 +162,8 @@ class AttentionWorker {
 
   void run(const AttentionPlan::Item& item) {
     if (item.split < 0) {
-      clear(total_, item.num_queries);
-      for (int32_t i = item.first_partition; i < item.end_partition; ++i) {
+      if (!partition(item, item.first_partition, total_)) clear(total_, item.num_queries);
+      for (int32_t i = item.first_partition + 1; i < item.end_partition; ++i) {
         if (partition(item, i, part_)) merge(part_, item.num_queries);
       }
       write(item);
@@ -223,7 +223,8 @@ class AttentionWorker {
     }
     const int64_t query = (item.kv_head * p_.num_rows + span.first_row) * group_ + item.first_query;
     attend_({.queries = p_.queries + query * query_bytes_, .num_rows = item.num_queries, .head_blocks = head_blocks,
-             .num_blocks = end_block - first_block, .begin = begin, .end = end, .kv = kv_, .scale = p_.scale * static_cast<float>(std::numbers::log2e), .scores = scores_,
+             .num_blocks = end_block - first_block, .begin = begin, .end = end, .kv = kv_, .cold = span.num_rows * group_ <= plan_.tile_rows_,
+             .scale = p_.scale * static_cast<float>(std::numbers::log2e), .scores = scores_,
              .weights = weights_, .out = out.values, .max = out.max, .sum = out.sum});
     return true;
   }

@@ -11,7 +11,8 @@ DI_INLINE void dot_pair(__m512& sum, __m512bh panel, const uint16_t* pair) {
 
 struct Bf16Policy : Bf16Weights {
   template <int MR>
-  static DI_INLINE void block(const uint16_t* a, int64_t lda, const std::byte* const* panels, int count, int n, float* c, int64_t ldc) {
+  static __attribute__((noinline)) void block(const uint16_t* a, int64_t lda, const std::byte* const* panels, int count, int n, float* c,
+                                              int64_t ldc) {
     __m512 sum[MR][2];
     each<MR>([&](auto r) { sum[r][0] = sum[r][1] = _mm512_setzero_ps(); });
     for (int p = 0; p < count; ++p) {

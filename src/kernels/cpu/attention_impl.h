@@ -42,6 +42,10 @@ void softmax_row(const cpu::AttentionTile& tile, int row) {
   tile.sum[row] = Vec::sum(sum);
 }
 
+DI_INLINE void fetch(const std::byte* p, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
+}
+
 template <class Policy>
 void attend_partition_impl(const cpu::AttentionTile& tile) {
   using Number = typename Policy::Number;
@@ -51,8 +55,12 @@ void attend_partition_impl(const cpu::AttentionTile& tile) {
   const std::byte* panels[16];
   for (int b = 0; b < tile.num_blocks; ++b) {
     panels[0] = tile.head_blocks[b];
-    // The values are needed only after the softmax: ask memory for them while the keys' products run.
-    for (int64_t i = 0; i < kv.values_offset(); i += 64) __builtin_prefetch(tile.head_blocks[b] + kv.values_offset() + i, 0, 2);
+    if (tile.cold) {
+      // The next block's keys and this block's values: neither the hardware's prefetcher nor the tile loads cross from one block to
+      // the next by themselves.
+      fetch(tile.head_blocks[b] + kv.values_offset(), kv.values_offset());
+      if (b + 1 < tile.num_blocks) fetch(tile.head_blocks[b + 1], kv.values_offset());
+    }
     Policy::product(queries, dim, tile.num_rows, panels, 1, dim, tile.scores + b * kKvBlockTokens, cpu::kScoreStride);
     Policy::scale_scores(tile, b);
   }
@@ -78,7 +86,7 @@ struct FloatPolicy {
   using Number = float;
   static constexpr int kWeightStride = cpu::kScoreStride, kExpDegree = 6;
   static constexpr int kUnpack = Format == KvFormat::kF32 ? 1 : Format == KvFormat::kBf16 ? 2 : 4;
-  static constexpr int kRows = Vec::kLanes == 16 ? 12 : 6;  // with two vectors of results a row: 24 of 32 or 12 of 16 registers
+  static constexpr int kRows = 6;  // with two vectors of results a row 12 of 16 registers, enough to hide the latency of a sum
 
   // Number u of each 32-bit lane.
   template <int U>
@@ -90,8 +98,8 @@ struct FloatPolicy {
   }
 
   template <int MR>
-  static DI_INLINE void block(const float* a, int64_t lda, const std::byte* const* panels, int count, int n, int column, float* c,
-                              int64_t ldc) {
+  static __attribute__((noinline)) void block(const float* a, int64_t lda, const std::byte* const* panels, int count, int n, int column,
+                                              float* c, int64_t ldc) {
     Vec::F sum[MR][2];
     each<MR>([&](auto r) { sum[r][0] = sum[r][1] = Vec::zero(); });
     for (int p = 0; p < count; ++p) {

@@ -19,6 +19,7 @@ struct AttentionTile {
   const int32_t* begin;                // [num_rows] the row sees keys [begin, end) of these blocks; none if begin >= end
   const int32_t* end;
   KvShape kv;
+  bool cold;                           // no other tile has just read these keys: fetch ahead of use
   float scale;                         // of scores, log2(e) included: weights are powers of 2
   float* scores;                       // scratch [kMaxTileRows, kScoreStride]
   float* weights;                      // scratch of the same size

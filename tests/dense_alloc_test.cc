@@ -1,0 +1,65 @@
+// After reserve() a step allocates nothing, whatever the batch.
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "dense_model.h"
+
+namespace {
+std::atomic<int64_t> num_allocations{0};
+}  // namespace
+
+void* operator new(size_t size) {
+  num_allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* p = std::malloc(size); p != nullptr) return p;
+  std::abort();
+}
+void* operator new(size_t size, std::align_val_t align) {
+  num_allocations.fetch_add(1, std::memory_order_relaxed);
+  const auto a = static_cast<size_t>(align);
+  if (void* p = std::aligned_alloc(a, (size + a - 1) / a * a); p != nullptr) return p;
+  std::abort();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+
+namespace deepinfer {
+namespace {
+
+TEST(DenseModel, StepsAllocateNothing) {
+  const auto workers = Workers::create(2, false);
+  auto loaded = model::load_model(golden_path("tiny-qwen2/tiny-qwen2-Q8_0.gguf"), {}, *workers);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  model::Model& m = *loaded->model;
+  m.reserve({.max_rows = 128, .max_sequences = 8, .max_logit_rows = 8, .max_context = 2048}, *workers);
+  constexpr int32_t kBlocksEach = 20;
+  std::vector<std::byte> arena(static_cast<size_t>(8 * kBlocksEach * m.kv_layout().block_bytes) + 64);
+  std::vector<model::BlockId> table(8 * kBlocksEach);
+  std::iota(table.begin(), table.end(), 0);
+  std::vector<float> logits(static_cast<size_t>(8 * m.info().vocab_size));
+  std::vector<TokenId> tokens(128, 5);
+  std::vector<model::SequenceRows> rows(8);
+  std::vector<int32_t> logit_rows(8);
+  std::byte* base = arena.data() + (64 - reinterpret_cast<uintptr_t>(arena.data()) % 64) % 64;
+  num_allocations = 0;
+  int32_t start = 0;
+  for (const int32_t rows_each : {16, 1, 16, 5, 1, 16, 1}) {  // prefill and decode, the first step like the others
+    for (const int32_t sequences : {8, 1, 3}) {
+      for (int32_t s = 0; s < sequences; ++s) {
+        const auto i = static_cast<size_t>(s);
+        rows[i] = {.first_row = s * rows_each, .num_rows = rows_each, .start = start, .block_table = std::span(table).subspan(i * kBlocksEach, kBlocksEach)};
+        logit_rows[i] = s * rows_each + rows_each - 1;
+      }
+      m.forward({.tokens = std::span(tokens).first(static_cast<size_t>(sequences * rows_each)),
+                 .sequences = std::span(rows).first(static_cast<size_t>(sequences)),
+                 .logit_rows = std::span(logit_rows).first(static_cast<size_t>(sequences))}, base, logits.data(), *workers);
+    }
+    start += rows_each;
+  }
+  EXPECT_EQ(num_allocations.load(), 0);
+}
+
+}  // namespace
+}  // namespace deepinfer
