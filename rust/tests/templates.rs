@@ -145,6 +145,7 @@ fn errors_name_the_line() {
     assert_eq!((failure.status, failure.message.starts_with("line 4: ")), (Status::Failed, true), "{failure:?}");
     let failure = refused("\n{{ raise_exception('No <think> ' ~ 1) }}", "{}");
     assert_eq!((failure.status, failure.message.as_str()), (Status::Refused, "No <think> 1"));
+    assert_eq!(template("{%}{% generation %}", Mode::Tokens).err().unwrap().status, Status::InvalidTemplate);
     for source in ["{% include 'x' %}", "{% extends 'x' %}", "{% import 'x' as y %}", "{% autoescape true %}{% endautoescape %}", "{{ x | __plain }}"] {
         assert_eq!(template(source, Mode::Tokens).err().unwrap().status, Status::InvalidTemplate, "{source}");
     }
