@@ -35,18 +35,38 @@ Result<> text_from_gguf(const model::GgufFile& file, ModelText& out) {
   return {};
 }
 
-// "chat_template" of tokenizer_config.json: a text, or a list of {"name", "template"} of which "default" counts.
-Result<std::string> template_of(simdjson::dom::element config, const std::string& path) {
-  simdjson::dom::element value;
-  if (config["chat_template"].get(value) != simdjson::SUCCESS || value.is_null()) return std::string();
-  std::string_view text;
-  if (value.get(text) == simdjson::SUCCESS) return std::string(text);
-  simdjson::dom::array list;
-  if (value.get(list) == simdjson::SUCCESS) {
-    for (const simdjson::dom::element entry : list) {
-      std::string_view name;
-      if (entry["name"].get(name) == simdjson::SUCCESS && name == "default" && entry["template"].get(text) == simdjson::SUCCESS) return std::string(text);
-    }
+// The text of the entry named "default" in a list of {"name", "template"}.
+std::optional<std::string> default_of(simdjson::ondemand::array list) {
+  for (auto item : list) {
+    simdjson::ondemand::object entry;
+    std::string_view name, text;
+    if (item.get_object().get(entry) != simdjson::SUCCESS) return std::nullopt;
+    if (entry["name"].get(name) == simdjson::SUCCESS && name == "default" && entry["template"].get(text) == simdjson::SUCCESS) return std::string(text);
+  }
+  return std::nullopt;
+}
+
+// "chat_template" of tokenizer_config.json: a text, or a list of which "default" counts. Empty: there is none. Read on demand, since
+// other members hold numbers that no integer type has (model_max_length: 1e30 spelt out).
+Result<std::string> template_of(std::string_view config, const std::string& path) {
+  const simdjson::padded_string padded(config);
+  simdjson::ondemand::parser parser;
+  simdjson::ondemand::document document;
+  simdjson::ondemand::object object;
+  if (parser.iterate(padded).get(document) != simdjson::SUCCESS || document.get_object().get(object) != simdjson::SUCCESS)
+    return Error{Code::kCorruption, fmt::format("{}: not a JSON object", path)};
+  simdjson::ondemand::value value;
+  const auto found = object["chat_template"].get(value);
+  if (found == simdjson::NO_SUCH_FIELD) return std::string();
+  if (found != simdjson::SUCCESS) return Error{Code::kCorruption, fmt::format("{}: {}", path, simdjson::error_message(found))};
+  simdjson::ondemand::json_type type;
+  if (value.type().get(type) == simdjson::SUCCESS) {
+    std::string_view text;
+    if (type == simdjson::ondemand::json_type::null) return std::string();
+    if (type == simdjson::ondemand::json_type::string && value.get(text) == simdjson::SUCCESS) return std::string(text);
+    simdjson::ondemand::array list;
+    if (type == simdjson::ondemand::json_type::array && value.get(list) == simdjson::SUCCESS)
+      if (auto chosen = default_of(list)) return *std::move(chosen);
   }
   return Error{Code::kCorruption, fmt::format("{}: chat_template is neither a text nor a list with one named default", path)};
 }
@@ -95,9 +115,7 @@ Result<> text_from_folder(const fs::path& folder, ModelText& out) {
   DI_TRY(out.chat_template, read_optional(jinja_path));
   out.chat_template_path = jinja_path.string();
   if (out.chat_template.empty() && !config.empty()) {
-    simdjson::dom::parser parser;
-    DI_TRY(const simdjson::dom::element root, parse_object(parser, config, config_path.string()));
-    DI_TRY(out.chat_template, template_of(root, config_path.string()));
+    DI_TRY(out.chat_template, template_of(config, config_path.string()));
     out.chat_template_path = config_path.string();
   }
   return read_generation_config(folder / "generation_config.json", out);
