@@ -2,7 +2,11 @@
 // For files compiled for AVX-512 only (see tiles.h).
 #pragma once
 
+// gcc 12 takes the undefined operand inside its own AVX-512 intrinsics for an uninitialised variable.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
+#pragma GCC diagnostic pop
 
 #include "kernels/cpu/linear_kernels.h"
 #include "kernels/cpu/tiles.h"

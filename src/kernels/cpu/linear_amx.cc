@@ -9,12 +9,11 @@
 #include "kernels/cpu/linear_kernels.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-
 #include <cstring>
 
-#include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/avx512_panels.h"
+// After the above, which quiets a false warning about the intrinsics.
+#include "kernels/cpu/amx_tiles.h"
 
 namespace deepinfer::cpu {
 namespace {

@@ -6,8 +6,6 @@
 #include "kernels/cpu/linear_kernels.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-
 #include <cstring>
 
 #include "kernels/cpu/avx512_panels.h"
@@ -19,7 +17,11 @@ constexpr int32_t kFloatBias = 0x4B400000;
 constexpr float kFloatBiasValue = 12582912.0f;  // its bits as a float
 constexpr int kTileRows = 12;                   // 12 integer and 12 float accumulators, and 8 registers for the rest
 constexpr int kDirectRows = 4;
+constexpr int kStreams = 2;                      // panels that few rows read at once
 constexpr int64_t kRowBlock = 192;              // rows whose int8 activations stay in the L2 cache while panels pass
+
+constexpr int32_t kInfinityBits = 0x7f800000;
+constexpr float kSmallest = 1e-30f;             // a group below it counts as zeros: 127 / max would overflow
 
 // The activation operand is broadcast from memory inside the instruction: no register and no instruction for it.
 DI_INLINE inline void dot_u8s8(__m512i& sum, __m512i codes, const int8_t* x) {
@@ -31,28 +33,80 @@ DI_INLINE inline void dot_bf16(__m512& sum, __m512i pairs, const uint16_t* x) {
 
 // ---- activations -------------------------------------------------------------------------------------------------------------
 
+// One group: the general case, NaN and infinity included.
+void quantize_group(const float* x, int8_t* q, float* scale, int32_t* sum16) {
+  const __m512i magnitude_bits = _mm512_set1_epi32(0x7fffffff);
+  const __m512 low = _mm512_loadu_ps(x), high = _mm512_loadu_ps(x + 16);
+  // As integers, magnitudes order like the numbers, and NaN is above all.
+  const int32_t magnitude =
+      _mm512_reduce_max_epi32(_mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(low), magnitude_bits),
+                                               _mm512_and_si512(_mm512_castps_si512(high), magnitude_bits)));
+  float max;
+  std::memcpy(&max, &magnitude, 4);
+  const bool finite = magnitude < kInfinityBits;
+  const bool zero = !finite || max < kSmallest;
+  const __m512 inverse = _mm512_set1_ps(zero ? 0.0f : 127.0f / max);
+  *scale = !finite ? __builtin_nanf("") : zero ? 0.0f : max / 127.0f;
+  const __mmask16 keep = finite ? __mmask16{0xffff} : __mmask16{0};
+  const __m512i a = _mm512_maskz_cvtps_epi32(keep, _mm512_mul_ps(low, inverse));
+  const __m512i b = _mm512_maskz_cvtps_epi32(keep, _mm512_mul_ps(high, inverse));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtsepi32_epi8(a));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), _mm512_cvtsepi32_epi8(b));
+  sum16[0] = _mm512_reduce_add_epi32(a);
+  sum16[1] = _mm512_reduce_add_epi32(b);
+}
+
+// Largest element of each of four vectors.
+DI_INLINE inline __m128i max_of_four(const __m512i (&v)[4]) {
+  const auto max2 = [](__m512i a, __m512i b) DI_INLINE { return _mm512_max_epi32(a, b); };
+  const __m512i v01 = max2(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+  const __m512i v23 = max2(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
+  const __m512i all = max2(_mm512_unpacklo_epi64(v01, v23), _mm512_unpackhi_epi64(v01, v23));  // each lane: of 0, 1, 2, 3
+  const __m256i half = _mm256_max_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+  return _mm_max_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+
+// Two finite groups with their inverse scales: 64 numbers.
+DI_INLINE inline void quantize_pair(const float* x, __m512 inverse0, __m512 inverse1, int8_t* q, int32_t* sum16) {
+  const auto number = [&](int i, __m512 inverse) DI_INLINE { return _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i * 16), inverse)); };
+  // Packing works within 128-bit lanes: of dword d of lane l comes dword 4 d + l of what is wanted.
+  const __m512i words0 = _mm512_packs_epi32(number(0, inverse0), number(1, inverse0));
+  const __m512i words1 = _mm512_packs_epi32(number(2, inverse1), number(3, inverse1));
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const __m512i bytes = _mm512_permutexvar_epi32(order, _mm512_packs_epi16(words0, words1));
+  _mm512_storeu_si512(q, bytes);
+  __m512i sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes);  // of 4; a lane is 16 numbers
+  sums = _mm512_add_epi32(sums, _mm512_shuffle_epi32(sums, _MM_PERM_BADC));
+  sums = _mm512_add_epi32(sums, _mm512_shuffle_epi32(sums, _MM_PERM_CDAB));
+  const __m512i firsts = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), sums);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(sum16), _mm512_castsi512_si128(firsts));
+}
+
 void quantize_row(const float* x, int64_t cols, int8_t* q, float* scale, int32_t* sum16) {
   const __m512i magnitude_bits = _mm512_set1_epi32(0x7fffffff);
-  for (int64_t g = 0; g < cols / 32; ++g, x += 32, q += 32) {
-    const __m512 low = _mm512_loadu_ps(x), high = _mm512_loadu_ps(x + 16);
-    // As integers, magnitudes order like the numbers, and NaN is above all.
-    const int32_t magnitude =
-        _mm512_reduce_max_epi32(_mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(low), magnitude_bits),
-                                                 _mm512_and_si512(_mm512_castps_si512(high), magnitude_bits)));
-    float max;
-    std::memcpy(&max, &magnitude, 4);
-    const bool finite = magnitude < 0x7f800000;
-    const bool zero = !finite || max < 1e-30f;
-    const __m512 inverse = _mm512_set1_ps(zero ? 0.0f : 127.0f / max);
-    scale[g] = !finite ? __builtin_nanf("") : zero ? 0.0f : max / 127.0f;
-    const __mmask16 keep = finite ? __mmask16{0xffff} : __mmask16{0};
-    const __m512i a = _mm512_maskz_cvtps_epi32(keep, _mm512_mul_ps(low, inverse));
-    const __m512i b = _mm512_maskz_cvtps_epi32(keep, _mm512_mul_ps(high, inverse));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtsepi32_epi8(a));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), _mm512_cvtsepi32_epi8(b));
-    sum16[g * 2] = _mm512_reduce_add_epi32(a);
-    sum16[g * 2 + 1] = _mm512_reduce_add_epi32(b);
+  const int64_t groups = cols / 32;
+  int64_t g = 0;
+  for (; g + 4 <= groups; g += 4, x += 128, q += 128) {
+    __m512i largest[4];
+    each<4>([&](auto i) DI_INLINE {
+      largest[i] = _mm512_max_epi32(_mm512_and_si512(_mm512_loadu_si512(x + i * 32), magnitude_bits),
+                                    _mm512_and_si512(_mm512_loadu_si512(x + i * 32 + 16), magnitude_bits));
+    });
+    const __m128i magnitude = max_of_four(largest);
+    const __m128 max = _mm_castsi128_ps(magnitude);
+    if (_mm_cmplt_epi32_mask(magnitude, _mm_set1_epi32(kInfinityBits)) != 15) {
+      for (int i = 0; i < 4; ++i) quantize_group(x + i * 32, q + i * 32, scale + g + i, sum16 + (g + i) * 2);
+      continue;
+    }
+    const __mmask8 nonzero = _mm_cmp_ps_mask(max, _mm_set1_ps(kSmallest), _CMP_GE_OQ);
+    const __m128 unit = _mm_set1_ps(127.0f);
+    _mm_storeu_ps(scale + g, _mm_maskz_div_ps(nonzero, max, unit));
+    const __m512 inverse = _mm512_castps128_ps512(_mm_maskz_div_ps(nonzero, unit, max));
+    const auto of = [&](int i) DI_INLINE { return _mm512_permutexvar_ps(_mm512_set1_epi32(i), inverse); };
+    quantize_pair(x, of(0), of(1), q, sum16 + g * 2);
+    quantize_pair(x + 64, of(2), of(3), q + 64, sum16 + g * 2 + 4);
   }
+  for (; g < groups; ++g, x += 32, q += 32) quantize_group(x, q, scale + g, sum16 + g * 2);
 }
 
 void round_to_bf16(const float* x, int64_t cols, uint16_t* out) {
@@ -111,39 +165,48 @@ DI_INLINE inline void sub_group(const Tile& t, int64_t g, int64_t sub, Quad quad
   });
 }
 
-// MR rows against one whole panel, read as it lies.
+// MR rows against one block of a panel, read as it lies; g: its first group.
 template <Format F, int MR>
-DI_INLINE inline void direct_tile(const Tile& t, const std::byte* panel, int64_t blocks, __m512 (&acc)[MR]) {
+DI_INLINE inline void direct_block(const Tile& t, int64_t g, const std::byte* block, __m512 (&acc)[MR]) {
   constexpr int kGroups = F.block_groups(), kHeader = F.header_bytes(), kGroupBytes = F.group_bytes();
-  each<MR>([&](auto i) DI_INLINE { acc[i] = _mm512_setzero_ps(); });
-  int64_t g = 0;
-  for (int64_t b = 0; b < blocks; ++b) {
-    const BlockScales<F> scales(panel);
-    panel += kHeader;
-    for (int in_block = 0; in_block < kGroups; ++in_block, ++g, panel += kGroupBytes) {
-      const auto quad = [&](auto j) DI_INLINE { return load_quad<F.codes, j>(panel); };
-      if constexpr (F.sub_group == 32) {
-        sub_group<MR, 0, 8, F.offsets>(t, g, g, quad, scales.scale(in_block), scales.offset(in_block), acc);
-      } else {
-        const int s = in_block * 2;
-        sub_group<MR, 0, 4, F.offsets>(t, g, g * 2, quad, scales.scale(s), scales.offset(s), acc);
-        sub_group<MR, 4, 4, F.offsets>(t, g, g * 2 + 1, quad, scales.scale(s + 1), scales.offset(s + 1), acc);
-      }
+  const BlockScales<F> scales(block);
+  const std::byte* p = block + kHeader;
+  for (int in_block = 0; in_block < kGroups; ++in_block, ++g, p += kGroupBytes) {
+    const auto quad = [&](auto j) DI_INLINE { return load_quad<F.codes, j>(p); };
+    if constexpr (F.sub_group == 32) {
+      sub_group<MR, 0, 8, F.offsets>(t, g, g, quad, scales.scale(in_block), scales.offset(in_block), acc);
+    } else {
+      const int s = in_block * 2;
+      sub_group<MR, 0, 4, F.offsets>(t, g, g * 2, quad, scales.scale(s), scales.offset(s), acc);
+      sub_group<MR, 4, 4, F.offsets>(t, g, g * 2 + 1, quad, scales.scale(s + 1), scales.offset(s + 1), acc);
     }
   }
 }
 
+// MR rows against NP panels, `gap` apart: as many streams from memory, which keep more reads in flight than one.
+template <Format F, int MR, int NP>
+DI_INLINE inline void direct_tile(const Tile& t, const PanelSet& set, int64_t panel, int64_t gap, const Output& out) {
+  constexpr int kGroups = F.block_groups(), kBlock = F.block_bytes(), kBlockK = F.block_k();
+  const int64_t blocks = (set.cols + kBlockK - 1) / kBlockK;
+  __m512 acc[NP][MR];
+  each<NP>([&](auto p) DI_INLINE { each<MR>([&](auto i) DI_INLINE { acc[p][i] = _mm512_setzero_ps(); }); });
+  const std::byte* block = set.data + panel * set.stride;
+  for (int64_t b = 0; b < blocks; ++b, block += kBlock) {
+    each<NP>([&](auto p) DI_INLINE { direct_block<F>(t, b * kGroups, block + p * gap * set.stride, acc[p]); });
+  }
+  each<NP>([&](auto p) DI_INLINE { each<MR>([&](auto i) DI_INLINE { store_outputs(out, i, set, panel + p * gap, acc[p][i]); }); });
+}
+
 template <Format F>
 void apply_direct(const PanelSet& set, const Rows& rows, int64_t num_rows, const Output& out, int64_t begin, int64_t end) {
-  constexpr int kBlockK = F.block_k(), kSubGroup = F.sub_group;
-  const int64_t blocks = (set.cols + kBlockK - 1) / kBlockK;
+  constexpr int kSubGroup = F.sub_group;
   const Tile tile = tile_at(rows, 0, 0, kSubGroup);
+  const int64_t gap = (end - begin) / kStreams;
   with_count<kDirectRows>(static_cast<int>(num_rows), [&](auto count) DI_INLINE {
-    for (int64_t panel = begin; panel < end; ++panel) {
-      __m512 acc[count];
-      direct_tile<F, count>(tile, set.data + panel * set.stride, blocks, acc);
-      each<count>([&](auto i) DI_INLINE { store_outputs(out, i, set, panel, acc[i]); });
-    }
+    int64_t panel = begin;
+    for (; panel < begin + gap; ++panel) direct_tile<F, count, kStreams>(tile, set, panel, gap, out);
+    // What is left over is done kStreams times in place: a case of its own would be as much code again for one panel.
+    for (panel = begin + gap * kStreams; panel < end; ++panel) direct_tile<F, count, kStreams>(tile, set, panel, 0, out);
   });
 }
 
