@@ -20,7 +20,8 @@ void check_options(const recipe::GenerationOptions& options) {
   CHECK(options.n <= kMaxChoices);
   CHECK(options.max_tokens.value_or(1) >= 1);
   CHECK(options.sampling.temperature >= 0);
-  CHECK(options.sampling.top_p > 0 || options.sampling.top_p == 0);  // not NaN; a double above 0 may be 0 as a float
+  CHECK(options.sampling.top_p > 0);
+  CHECK(options.sampling.repetition_penalty > 0);
   CHECK(options.sampling.top_logprobs <= kMaxTopLogprobs);
   CHECK(options.stop.size() <= static_cast<size_t>(recipe::kMaxStopStrings));
   for (const auto& [id, bias] : options.sampling.logit_bias) {

@@ -461,8 +461,10 @@ void Connection::finish_record(Incoming& in) {
   if (in.record.status == 0) in.record.status = 499;
   in.record.e2e_ms = std::chrono::duration<double, std::milli>(steady_clock::now() - in.arrived).count();
   service_.metrics.response_sent(in.record.endpoint, in.record.status);
-  // Probes and scrapes come every few seconds for ever; in the log they would hide the requests.
   const Endpoint endpoint = in.route.endpoint;
+  const bool generating = endpoint == Endpoint::kChat || endpoint == Endpoint::kCompletions;
+  if (generating && in.record.finish.empty()) service_.metrics.request_ended(in.record.endpoint, "refused");
+  // Probes and scrapes come every few seconds for ever; in the log they would hide the requests.
   const bool probe = endpoint == Endpoint::kHealth || endpoint == Endpoint::kReady || endpoint == Endpoint::kMetrics;
   if (!probe || in.record.status >= 500) service_.options.log.add(in.record);
 }

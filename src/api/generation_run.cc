@@ -145,7 +145,6 @@ asio::awaitable<bool> GenerationRun::refuse(const ApiError& error) {
   response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
   record_.status = error.status;
   record_.error = error.message;
-  service_.metrics.request_ended(endpoint_, "refused");
   co_return co_await connection_.write(format_response(response, framing_)) && framing_.keep_alive;
 }
 

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <limits>
 
 namespace deepinfer::recipe {
 namespace json = boost::json;
@@ -10,14 +12,17 @@ namespace {
 
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 
+// A positive double may be too small for a float; it must not become 0 on the way, which would be out of range.
+float positive_float(double value) { return std::max(static_cast<float>(value), std::numeric_limits<float>::min()); }
+
 void read_sampling(FieldReader& fields, const OptionsContext& context, SamplingParams& out) {
   const SamplingDefaults& defaults = context.defaults;
   out.temperature = static_cast<float>(fields.number("temperature", {.min = 0, .max = 2}).value_or(defaults.temperature));
-  out.top_p = static_cast<float>(fields.number("top_p", {.min = 0, .max = 1, .min_excluded = true}).value_or(defaults.top_p));
+  out.top_p = positive_float(fields.number("top_p", {.min = 0, .max = 1, .min_excluded = true}).value_or(defaults.top_p));
   out.min_p = static_cast<float>(fields.number("min_p", {.min = 0, .max = 1}).value_or(defaults.min_p));
   // -1 is how other servers spell "off".
   out.top_k = static_cast<int32_t>(std::max<int64_t>(0, fields.integer("top_k", -1, kMaxInt32).value_or(defaults.top_k)));
-  out.repetition_penalty = static_cast<float>(
+  out.repetition_penalty = positive_float(
       fields.number("repetition_penalty", {.min = 0, .max = 1000, .min_excluded = true}).value_or(defaults.repetition_penalty));
   out.frequency_penalty = static_cast<float>(fields.number("frequency_penalty", {.min = -2, .max = 2}).value_or(0));
   out.presence_penalty = static_cast<float>(fields.number("presence_penalty", {.min = -2, .max = 2}).value_or(0));
