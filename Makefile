@@ -29,10 +29,11 @@ test: build
 bench: build
 	$(DEEPINFER) bench $(MODEL)
 
+# The product's own sources with clang-19: its warnings, thread safety, clang-tidy. Tests are compiled by g++ alone.
 lint:
 	@tools/install-dependencies build lint
 	@$(MAKE) --no-print-directory build/lint/build.ninja PRESET=lint
-	cmake --build build/lint
+	cmake --build build/lint --target deepinfer
 	tools/tidy.py
 
 # Builds the libFuzzer targets; run one as build/fuzz/fuzz/NAME fuzz/corpus/NAME.

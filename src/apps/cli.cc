@@ -33,10 +33,15 @@ CommandLine::CommandLine() : root_(std::make_unique<CLI::App>("Serves large lang
   root_->set_version_flag("--version", version_text, "show version, compiler and instruction sets");
   root_->formatter_fn([](const CLI::App* app, const std::string&, CLI::AppFormatMode) { return help_text(flag_table(*app)); });
   root_->require_subcommand(0, 1);
+  commands_.push_back(add_serve(*root_));
+  commands_.push_back(add_run(*root_));
   commands_.push_back(add_bench(*root_));
   CLI::App* model = root_->add_subcommand("model", "Looks at model files.");
   model->require_subcommand(0, 1);
   commands_.push_back(add_model_info(*model));
+  commands_.push_back(add_model_synth(*model));
+  commands_.push_back(add_tokenize(*root_));
+  commands_.push_back(add_render(*root_));
   commands_.push_back(add_completion(*root_));
   commands_.push_back(add_man(*root_));
   // After the subcommands, which would inherit it.

@@ -22,8 +22,13 @@ constexpr int kExitDone = 0, kExitFailed = 1, kExitUsage = 2;
 // "deepinfer: <message>" on stderr. kInvalidArgument is wrong usage, everything else the world's fault.
 int report(const Error& error);
 
+Command add_serve(CLI::App& root);
+Command add_run(CLI::App& root);
 Command add_bench(CLI::App& root);
 Command add_model_info(CLI::App& model);  // below `deepinfer model`
+Command add_model_synth(CLI::App& model);
+Command add_tokenize(CLI::App& root);
+Command add_render(CLI::App& root);
 Command add_completion(CLI::App& root);
 Command add_man(CLI::App& root);
 

@@ -1,9 +1,11 @@
 // deepinfer model info: what a checkpoint holds and would cost, from its metadata alone.
+// deepinfer model synth: a random model of a given shape, for benchmarks without a download.
 #include <cstdio>
 #include <cstdlib>
 
 #include "apps/commands.h"
 #include "apps/flags.h"
+#include "model/dense_synth.h"
 #include "model/model_info.h"
 
 namespace deepinfer::apps {
@@ -35,6 +37,17 @@ int run_info(const InfoFlags& flags) {
   return kExitDone;
 }
 
+struct SynthFlags {
+  std::string shape = "qwen3-0.6b", type = "Q8_0", file;
+  std::optional<uint64_t> seed;
+};
+
+DType dtype_of(const std::string& name) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ4_0})
+    if (dtype_info(dtype).name == name) return dtype;
+  return DType::kQ8_0;
+}
+
 }  // namespace
 
 Command add_model_info(CLI::App& model) {
@@ -47,6 +60,24 @@ Command add_model_info(CLI::App& model) {
   add.choice("--kv-format", flags->kv_format, {"bf16", "q8", "f32"}, "numbers of the KV cache");
   add.toggle("--json", flags->json, "prints JSON");
   return {app, [flags] { return run_info(*flags); }};
+}
+
+Command add_model_synth(CLI::App& model) {
+  CLI::App* app = model.add_subcommand("synth", "Writes a model with random weights: the speed of a shape without its download.");
+  app->footer("Example:\n  deepinfer model synth qwen3-q8.gguf --shape qwen3-0.6b --type Q8_0");
+  auto flags = std::make_shared<SynthFlags>();
+  std::vector<std::string> shapes;
+  for (const std::string_view name : model::dense_synth_names()) shapes.emplace_back(name);
+  Flags add(*app);
+  add.text("FILE", flags->file, "FILE", "the .gguf file to write")->required();
+  add.choice("--shape", flags->shape, shapes, "whose sizes it has");
+  add.choice("--type", flags->type, {"F32", "F16", "BF16", "Q8_0", "Q4_0"}, "number format of its matrices");
+  add.seed("--seed", flags->seed, "the same seed gives the same bytes", "0");
+  return {app, [flags] {
+            const std::optional<model::DenseConfig> shape = model::dense_synth_shape(flags->shape);
+            const Result<> done = model::write_dense_synth(flags->file, *shape, dtype_of(flags->type), flags->seed.value_or(0));
+            return done ? kExitDone : report(done.error());
+          }};
 }
 
 }  // namespace deepinfer::apps

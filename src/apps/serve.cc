@@ -1,0 +1,120 @@
+// deepinfer serve: a model behind HTTP until a signal ends it. SIGTERM or SIGINT drains (running answers finish, up to
+// --drain-timeout); a second one ends at once. The main thread waits for that; all else has threads of its own.
+#include <csignal>
+#include <cstdio>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "api/server.h"
+#include "apps/commands.h"
+#include "apps/default_model.h"
+#include "apps/served_model.h"
+#include "apps/signals.h"
+#include "base/units.h"
+
+namespace deepinfer::apps {
+namespace {
+
+struct ServeFlags {
+  ModelFlags model;
+  EngineFlags engine;
+  std::string host = "127.0.0.1", api_key_file, tls_cert, tls_key, log = "auto";
+  std::vector<std::string> cors_origins;
+  int32_t port = 8080, max_connections = 1024;
+  std::optional<uint64_t> max_body;
+  int64_t drain_timeout_ns = 30'000'000'000;
+  bool log_prompts = false;
+
+  void add_to(Flags& flags) {
+    model.add_to(flags);
+    flags.text("--host", host, "ADDRESS", "address to listen on; 0.0.0.0 opens it to the network");
+    flags.number("-p,--port", port, 0, 65535, "PORT", "0 takes any free one");
+    engine.add_to(flags);
+    flags.number("--max-connections", max_connections, 1, 1 << 20, "N", "open connections");
+    flags.size("--max-body", max_body, "largest request", "32MiB");
+    flags.text("--api-key-file", api_key_file, "FILE", "one KEY or TENANT:KEY a line; without it everybody is let in");
+    flags.text("--tls-cert", tls_cert, "FILE", "certificate chain, PEM");
+    flags.text("--tls-key", tls_key, "FILE", "its key, PEM");
+    flags.list("--cors-origin", cors_origins, "ORIGIN", "web pages that may call; repeatable; * is all");
+    flags.duration("--drain-timeout", drain_timeout_ns, "how long running answers may take after SIGTERM", "30s");
+    flags.choice("--log", log, {"auto", "json", "human", "off"}, "a line a request on stderr; auto is human on a terminal");
+    flags.toggle("--log-prompts", log_prompts, "puts the bodies of requests into the log");
+  }
+};
+
+api::RequestLog request_log(const ServeFlags& flags) {
+  if (flags.log == "off") return {};
+  api::RequestLog log = api::log_to_fd(STDERR_FILENO);
+  if (flags.log != "auto") log.human = flags.log == "human";
+  log.with_bodies = flags.log_prompts;
+  return log;
+}
+
+Result<api::ServerOptions> server_options(const ServeFlags& flags) {
+  api::ServerOptions options;
+  options.address = flags.host;
+  options.port = static_cast<uint16_t>(flags.port);
+  options.max_connections = flags.max_connections;
+  options.max_queued_requests = flags.engine.max_queued;
+  if (flags.max_body) options.max_body_bytes = *flags.max_body;
+  options.drain_timeout = std::chrono::milliseconds(flags.drain_timeout_ns / 1'000'000);
+  if (!flags.api_key_file.empty()) {
+    DI_TRY(options.keys, api::ApiKeys::load(flags.api_key_file));
+  }
+  options.tls_cert = flags.tls_cert;
+  options.tls_key = flags.tls_key;
+  options.cors_origins = flags.cors_origins;
+  options.log = request_log(flags);
+  return options;
+}
+
+void set_sampling_defaults(const engine::ModelText& text, recipe::SamplingDefaults& defaults) {
+  if (text.temperature) defaults.temperature = *text.temperature;
+  if (text.top_p) defaults.top_p = *text.top_p;
+  if (text.min_p) defaults.min_p = *text.min_p;
+  if (text.top_k) defaults.top_k = *text.top_k;
+  if (text.repetition_penalty) defaults.repetition_penalty = *text.repetition_penalty;
+}
+
+Result<> run_serve(ServeFlags flags) {
+  // First of all, so that every thread inherits the blocked signals. Fetching the default model comes before: Ctrl-C ends that.
+  DI_TRY(flags.model.model, find_model(flags.model.model, process_environment()));
+  SignalWatch signals;
+  std::signal(SIGPIPE, SIG_IGN);
+
+  const SteadyClock clock;
+  const int64_t begin = clock.now_ns();
+  DI_TRY(api::ServerOptions options, server_options(flags));
+  DI_TRY(const std::unique_ptr<ServedModel> served, start_model(flags.model, flags.engine, process_environment()));
+  set_sampling_defaults(served->text, options.sampling);
+  const bool tls = !options.tls_cert.empty();
+  DI_TRY(const std::unique_ptr<api::Server> server,
+         api::Server::start(std::move(options), {.inference = *served->engine, .tokenizer = *served->text.tokenizer, .renderer = served->renderer.get()}));
+
+  signals.ready([&server] { server->stop_now(); });
+  const ModelCard& card = served->engine->model();
+  fmt::print(stderr, "deepinfer: serving {} ({}, context {}, KV {}) on {}://{}:{} after {:.2f} s\n", card.name, card.architecture, card.max_context,
+             format_size(served->kv_bytes), tls ? "https" : "http", flags.host.find(':') == std::string::npos ? flags.host : "[" + flags.host + "]",
+             server->port(), static_cast<double>(clock.now_ns() - begin) / 1e9);
+  signals.wait_for_first();
+  fmt::print(stderr, "deepinfer: draining, at most {} s; a second signal ends at once\n", flags.drain_timeout_ns / 1'000'000'000);
+  server->drain();
+  signals.done();
+  return {};
+}
+
+}  // namespace
+
+Command add_serve(CLI::App& root) {
+  CLI::App* app = root.add_subcommand("serve", "Serves a model over HTTP: OpenAI-compatible chat and completions.");
+  app->footer("Example:\n  deepinfer serve model.gguf --port 8080 --kv-memory 8GiB");
+  auto flags = std::make_shared<ServeFlags>();
+  Flags add(*app);
+  flags->add_to(add);
+  return {app, [flags] {
+            const Result<> done = run_serve(*flags);
+            return done ? kExitDone : report(done.error());
+          }};
+}
+
+}  // namespace deepinfer::apps

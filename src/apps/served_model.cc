@@ -1,0 +1,84 @@
+#include "apps/served_model.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fstream>
+#include <sys/stat.h>
+
+#include "apps/default_model.h"
+#include "apps/renderer.h"
+
+namespace deepinfer::apps {
+namespace {
+
+// Tells one file of weights from another. Blocks live no longer than this process, so the file's identity is enough; a store that
+// outlives it needs a digest of the weights.
+std::string weights_identity(const std::string& path, const engine::WeightOptions& options) {
+  struct stat status {};
+  ::stat(path.c_str(), &status);
+  return fmt::format("{}:{}:{}:{}:{}:{}", status.st_dev, status.st_ino, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec,
+                     options.activations == Activations::kF32 ? "f32" : "fast");
+}
+
+// A number that a file begins with ("max" and no file: nothing).
+std::optional<uint64_t> number_in(const char* path) {
+  std::ifstream file(path);
+  uint64_t value = 0;
+  if (file >> value) return value;
+  return std::nullopt;
+}
+
+}  // namespace
+
+void EngineFlags::add_to(Flags& flags) {
+  flags.size("--kv-memory", kv_memory, "memory of the KV cache", "half of what is free");
+  flags.number("--max-num-batched-tokens", max_num_batched_tokens, 32, 1 << 16, "N", "tokens a step, decodes and prefill chunks together");
+  flags.number("--max-num-seqs", max_num_seqs, 1, 4096, "N", "sequences that run at a time");
+  flags.number("--max-queued", max_queued, 1, 1 << 20, "N", "requests that wait; more get 429");
+  flags.text("--chat-template", chat_template, "FILE", "a Jinja template instead of the model's own");
+  flags.text("--model-name", model_name, "NAME", "what clients call the model", "the file's name");
+}
+
+uint64_t default_kv_bytes(uint64_t free_bytes, uint64_t useful_bytes) {
+  constexpr uint64_t kSmallest = uint64_t{64} << 20;
+  return std::max(kSmallest, std::min(free_bytes / 2, useful_bytes));
+}
+
+uint64_t free_memory_bytes() {
+  uint64_t available = 0;
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string key, unit; meminfo >> key;) {
+    uint64_t kib = 0;
+    if (!(meminfo >> kib)) break;
+    std::getline(meminfo, unit);
+    if (key == "MemAvailable:") available = kib * 1024;
+  }
+  const std::optional<uint64_t> limit = number_in("/sys/fs/cgroup/memory.max"), used = number_in("/sys/fs/cgroup/memory.current");
+  if (limit && used) available = std::min(available, *limit > *used ? *limit - *used : 0);
+  return available;
+}
+
+Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const EngineFlags& flags, const Environment& environment) {
+  auto served = std::make_unique<ServedModel>();
+  DI_TRY(const std::string path, find_model(model.model, environment));
+  DI_TRY(engine::OpenModel open, engine::open_model(path));
+  DI_TRY(served->renderer, make_renderer(open.text, flags.chat_template));
+  served->workers = model.start_workers();
+  const engine::WeightOptions options = model.weight_options();
+  DI_TRY(engine::LoadedModel loaded, engine::load_weights(std::move(open), options, *served->workers));
+  served->text = std::move(loaded.text);
+  served->weight_bytes = loaded.model->info().weight_bytes;
+  if (!flags.model_name.empty()) loaded.card.name = flags.model_name;
+
+  const model::KvLayout& layout = loaded.model->kv_layout();
+  const uint64_t blocks = (static_cast<uint64_t>(loaded.card.max_context) + static_cast<uint64_t>(layout.block_tokens) - 1) / static_cast<uint64_t>(layout.block_tokens);
+  const uint64_t useful = blocks * static_cast<uint64_t>(layout.block_bytes) * static_cast<uint64_t>(flags.max_num_seqs);
+  served->kv_bytes = flags.kv_memory.value_or(default_kv_bytes(free_memory_bytes(), useful));
+  engine::EngineOptions engine{.card = loaded.card, .weights_identity = weights_identity(path, options), .kv_bytes = served->kv_bytes,
+                               .max_num_batched_tokens = flags.max_num_batched_tokens, .max_num_sequences = flags.max_num_seqs,
+                               .max_waiting_requests = flags.max_queued, .max_context = options.max_context};
+  DI_TRY(served->engine, engine::Engine::start(std::move(loaded.model), *served->workers, served->clock, std::move(engine)));
+  return served;
+}
+
+}  // namespace deepinfer::apps

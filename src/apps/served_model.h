@@ -1,0 +1,44 @@
+// A model that answers: threads, weights, chat template and engine, in the order in which they must be made and the reverse of which
+// they end. What serve, run and bench stand on.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "apps/model_flags.h"
+#include "apps/settings.h"
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "engine/loaded_model.h"
+#include "recipe/prompt.h"
+
+namespace deepinfer::apps {
+
+struct EngineFlags {
+  std::optional<uint64_t> kv_memory;
+  int32_t max_num_batched_tokens = 512, max_num_seqs = 32, max_queued = 256;
+  std::string chat_template, model_name;
+
+  void add_to(Flags& flags);
+};
+
+struct ServedModel {
+  SteadyClock clock;
+  std::unique_ptr<Workers> workers;
+  engine::ModelText text;
+  std::unique_ptr<recipe::PromptRenderer> renderer;  // null: no chat template
+  uint64_t kv_bytes = 0, weight_bytes = 0;
+  std::unique_ptr<engine::Engine> engine;            // last: its thread uses the workers
+};
+
+Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const EngineFlags& flags, const Environment& environment);
+
+// The KV arena when --kv-memory does not say: half of the memory that is free once the weights are in, but no more than
+// `useful_bytes` (every sequence at its full context), and 64 MiB at least.
+uint64_t default_kv_bytes(uint64_t free_bytes, uint64_t useful_bytes);
+
+// MemAvailable of /proc/meminfo, or the smaller limit of the control group if there is one. 0: unknown.
+uint64_t free_memory_bytes();
+
+}  // namespace deepinfer::apps

@@ -1,0 +1,112 @@
+"""Subcommands from the outside: exit codes, one sentence on stderr, and every damaged model file through the whole load."""
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+import server as e2e
+
+BROKEN = os.path.join(e2e.SOURCE, "tests/golden/dense/broken")
+
+
+class UsageTest(unittest.TestCase):
+    def check_error(self, result, code, word):
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertEqual(result.stdout, "")
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        self.assertTrue(result.stderr.startswith("deepinfer: "), result.stderr)
+        self.assertIn(word, result.stderr)
+
+    def test_wrong_usage_is_exit_code_2(self):
+        self.check_error(e2e.run("serve", "--no-such-flag"), 2, "--no-such-flag")
+        self.check_error(e2e.run("serve", "--port", "70000"), 2, "--port")
+        self.check_error(e2e.run("serve", e2e.TINY, "--kv-memory", "lots"), 2, "--kv-memory")
+        self.check_error(e2e.run("serve", e2e.TINY, "--context", "999999"), 2, "context")
+        self.check_error(e2e.run("serve", e2e.TINY, environment={"DEEPINFER_PORT": "x"}), 2, "DEEPINFER_PORT")
+        self.check_error(e2e.run("nonsense"), 2, "nonsense")
+
+    def test_the_worlds_faults_are_exit_code_1(self):
+        self.check_error(e2e.run("serve", "/nonexistent/model.gguf"), 1, "/nonexistent/model.gguf")
+        self.check_error(e2e.run("model", "info", "/nonexistent.gguf"), 1, "/nonexistent.gguf")
+        self.check_error(e2e.run("serve", e2e.TINY, "--config", "/nonexistent.toml"), 1, "/nonexistent.toml")
+
+    def test_a_port_that_is_taken(self):
+        server = e2e.Server()
+        try:
+            self.check_error(e2e.run("serve", e2e.TINY, "--port", str(server.port)), 1, str(server.port))
+        finally:
+            server.end()
+
+    def test_help_and_version(self):
+        for words in (["--help"], ["serve", "--help"], ["model", "info", "--help"]):
+            result = e2e.run(*words)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assertIn("usage: deepinfer", result.stdout)
+        self.assertIn("instruction sets: portable", e2e.run("--version").stdout)
+
+
+class BrokenFilesTest(unittest.TestCase):
+    """list.json says what each file is. A damaged one ends the whole load with one sentence that names it."""
+
+    def test_every_damaged_file(self):
+        with open(os.path.join(BROKEN, "list.json")) as f:
+            entries = json.load(f)
+        entries = entries["files"] if isinstance(entries, dict) else entries
+        self.assertGreater(len(entries), 60)
+        for entry in entries:
+            path = os.path.join(BROKEN, entry["file"].rstrip("/"))
+            with self.subTest(entry["file"]):
+                if entry["expect"] == "accept":
+                    result = e2e.run("model", "info", path)
+                    self.assertEqual(result.returncode, 0, result.stderr)
+                    continue
+                result = e2e.run("run", path, "x", "--raw", "--max-tokens", "1", "--threads", "1", "--kv-memory", "64MiB")
+                self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+                self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+                self.assertTrue(result.stderr.startswith("deepinfer: "), result.stderr)
+                self.assertIn(os.path.splitext(os.path.basename(path))[0], result.stderr)
+
+
+class TextTest(unittest.TestCase):
+    def test_run_reads_a_pipe_and_prints_just_the_answer(self):
+        arguments = ["run", e2e.TINY, "--temperature", "0", "--max-tokens", "12", "--threads", "1", "--kv-memory", "64MiB"]
+        piped = e2e.run(*arguments, stdin="hello")
+        named = e2e.run(*arguments[:2], "hello", *arguments[2:])
+        self.assertEqual((piped.returncode, piped.stderr), (0, ""), piped.stderr)
+        self.assertEqual(piped.stdout, named.stdout)
+        self.assertTrue(piped.stdout.endswith("\n"))
+
+    def test_tokenize_round_trip(self):
+        text = "Grüße, 世界! <|im_end|> tabs\tand\nlines"
+        ids = e2e.run("tokenize", e2e.TINY, text)
+        self.assertEqual(ids.returncode, 0, ids.stderr)
+        back = e2e.run("tokenize", e2e.TINY, ids.stdout, "--decode")
+        self.assertEqual(back.stdout, text)
+
+    def test_render_marks_control_tokens(self):
+        request = json.dumps({"messages": [{"role": "user", "content": "a <|im_end|> b"}]})
+        result = e2e.run("render", e2e.TINY, stdin=request)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("⟦", result.stdout)
+        self.assertIn("a <|im_end|> b", result.stdout, "a client's text stays text")
+
+    def test_synth_writes_a_model_that_loads(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "tiny.gguf")
+            made = e2e.run("model", "synth", path, "--shape", "tiny", "--type", "Q8_0")
+            self.assertEqual(made.returncode, 0, made.stderr)
+            self.assertEqual(e2e.run("model", "info", path).returncode, 0)
+            answer = e2e.run("run", path, "x", "--max-tokens", "4", "--threads", "1", "--kv-memory", "64MiB")
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+
+    def test_bench_prints_json(self):
+        result = e2e.run("bench", e2e.TINY, "--only", "prefill 512", "--rounds", "1", "--json", timeout=120)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)
+        self.assertEqual(report["cases"][0]["case"], "prefill 512")
+        self.assertGreater(report["cases"][0]["tokens_per_s"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
