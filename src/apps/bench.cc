@@ -3,13 +3,16 @@
 #include <boost/json.hpp>
 #include <cstdio>
 #include <fmt/format.h>
+#include <optional>
 
 #include "apps/commands.h"
 #include "apps/default_model.h"
 #include "apps/measure.h"
+#include "apps/measure_hit.h"
 #include "apps/model_flags.h"
 #include "apps/version.h"
 #include "base/units.h"
+#include "engine/engine.h"
 #include "model/load.h"
 
 namespace deepinfer::apps {
@@ -28,7 +31,11 @@ struct Report {
   int num_threads = 0;
   Roof roof;
   std::vector<CaseResult> results;
+  std::optional<HitResult> hit;
 };
+
+constexpr const char* kHitCase = "full hit";
+constexpr int32_t kHitTokens = 512;
 
 void print_table(const Report& r) {
   fmt::print("{}: {}, {:.1f} M parameters, {} of weights as packed; {} kernels, {} threads\n", r.path, r.info.architecture,
@@ -40,6 +47,9 @@ void print_table(const Report& r) {
     const double steps = c.what.kind == BenchCase::Kind::kPrefill ? 1 : c.what.num_tokens;
     fmt::print("{:<18} {:>12.1f} {:>12.3f} {:>8.0f}% {:>8.1f}%\n", c.what.name(), c.tokens_per_s, c.median_s * 1e3 / steps, 100 * c.roof_share, 100 * c.spread);
   }
+  if (r.hit)
+    fmt::print("\nfirst token of a prompt of {} tokens: {:.2f} ms; the second time, {} of them cached: {:.2f} ms\n", r.hit->prompt_tokens, r.hit->median_cold_s * 1e3,
+               r.hit->cached_tokens, r.hit->median_hit_s * 1e3);
 }
 
 void print_json(const Report& r) {
@@ -48,12 +58,15 @@ void print_json(const Report& r) {
     cases.push_back({{"case", c.what.name()}, {"sequences", c.what.num_sequences}, {"context", c.what.context}, {"tokens", c.what.num_tokens},
                      {"seconds", boost::json::value_from(c.seconds)}, {"median_s", c.median_s}, {"tokens_per_s", c.tokens_per_s},
                      {"roof_share", c.roof_share}, {"spread", c.spread}});
-  const boost::json::object out{
+  boost::json::object out{
       {"model", r.path}, {"architecture", r.info.architecture}, {"parameters", r.info.num_parameters}, {"weight_bytes", r.info.weight_bytes},
       {"threads", r.num_threads}, {"isa", std::string(isa_name(default_isa()))}, {"version", std::string(version())},
       {"roof", {{"read_bytes_per_s", r.roof.read_bytes_per_s}, {"read_model_bytes_per_s", r.roof.read_model_bytes_per_s},
                 {"int8_ops_per_s", r.roof.int8_ops_per_s}, {"bf16_ops_per_s", r.roof.bf16_ops_per_s}}},
       {"cases", cases}};
+  if (r.hit)
+    out["full_hit"] = {{"prompt_tokens", r.hit->prompt_tokens}, {"cached_tokens", r.hit->cached_tokens}, {"cold_s", boost::json::value_from(r.hit->cold_s)},
+                       {"hit_s", boost::json::value_from(r.hit->hit_s)}, {"median_cold_s", r.hit->median_cold_s}, {"median_hit_s", r.hit->median_hit_s}};
   std::puts(boost::json::serialize(out).c_str());
 }
 
@@ -62,15 +75,27 @@ Result<std::vector<BenchCase>> chosen_cases(const BenchFlags& flags, int32_t max
   if (flags.only.empty()) return cases;
   std::vector<BenchCase> chosen;
   for (const std::string& name : flags.only) {
+    if (name == kHitCase) continue;
     const auto found = std::find_if(cases.begin(), cases.end(), [&](const BenchCase& c) { return c.name() == name; });
     if (found == cases.end()) {
       std::string names;
       for (const BenchCase& c : cases) names += fmt::format("{}'{}'", names.empty() ? "" : ", ", c.name());
+      names += fmt::format(", '{}'", kHitCase);
       return Error{Code::kInvalidArgument, fmt::format("--only: '{}' is not a case; there are {}", name, names)};
     }
     chosen.push_back(*found);
   }
   return chosen;
+}
+
+// Through an engine of its own, since a model's workspace is sized once.
+Result<HitResult> run_full_hit(const BenchFlags& flags, const std::string& path, Workers& workers) {
+  const engine::WeightOptions options = flags.model.weight_options();
+  const SteadyClock clock;
+  DI_TRY(model::LoadedModel loaded, model::load_model(path, {.activations = options.activations, .kv_format = options.kv_format}, workers));
+  engine::EngineOptions engine_options{.weights_identity = path, .max_num_batched_tokens = flags.max_num_batched_tokens, .max_num_sequences = 1};
+  DI_TRY(const std::unique_ptr<engine::Engine> engine, engine::Engine::start(std::move(loaded.model), workers, clock, std::move(engine_options)));
+  return measure_full_hit(*engine, std::min(kHitTokens, engine->model().max_context - 1), flags.rounds, clock);
 }
 
 Result<Report> run_bench(const BenchFlags& flags, const Environment& environment) {
@@ -86,6 +111,10 @@ Result<Report> run_bench(const BenchFlags& flags, const Environment& environment
   DI_TRY(const std::vector<BenchCase> cases, chosen_cases(flags, max_context));
   report.roof = measure_roof(default_isa(), static_cast<int64_t>(report.info.weight_bytes), *workers);
   DI_TRY(report.results, measure(*loaded.model, cases, {.rounds = flags.rounds, .max_rows = flags.max_num_batched_tokens}, report.roof, *workers));
+  loaded.model.reset();
+  if (flags.only.empty() || std::find(flags.only.begin(), flags.only.end(), kHitCase) != flags.only.end()) {
+    DI_TRY(report.hit, run_full_hit(flags, report.path, *workers));
+  }
   return report;
 }
 
