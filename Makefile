@@ -33,7 +33,7 @@ bench: build
 lint:
 	@tools/install-dependencies build lint
 	@$(MAKE) --no-print-directory build/lint/build.ninja PRESET=lint
-	cmake --build build/lint --target deepinfer
+	cmake --build build/lint --target deepinfer -- -k 0
 	tools/tidy.py
 
 # Builds the libFuzzer targets; run one as build/fuzz/fuzz/NAME fuzz/corpus/NAME.
