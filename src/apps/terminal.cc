@@ -117,7 +117,6 @@ std::optional<std::string> Terminal::read_entry(const std::string& prompt) {
           done = true;
           break;
         case ChatInput::Event::kInterrupt:
-          done = input_.text().empty();
           input_.clear(false);
           changed = true;
           break;

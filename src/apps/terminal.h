@@ -17,8 +17,8 @@ class Terminal {
   Terminal(Terminal&& other) noexcept;
   ~Terminal();
 
-  // One entry, after `prompt`. Nothing at the end of the input (Ctrl-D, or the terminal is gone). Ctrl-C drops what was typed, and
-  // ends the input when nothing was.
+  // One entry, after `prompt`. Nothing at the end of the input (Ctrl-D, or the terminal is gone). Ctrl-C drops what was typed
+  // and never ends the chat: it may come a moment after the answer that it was meant for.
   std::optional<std::string> read_entry(const std::string& prompt);
 
  private:
