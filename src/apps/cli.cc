@@ -5,6 +5,7 @@
 
 #include "apps/flag_table.h"
 #include "apps/version.h"
+#include "kernels/linear.h"
 
 namespace deepinfer::apps {
 namespace {
@@ -19,6 +20,17 @@ std::string one_line(std::string text) {
   for (char& c : text)
     if (c == '\n') c = ' ';
   return text;
+}
+
+// The kernels abort on an instruction set that is not there; a person is told before.
+Result<> check_isa(const Environment& environment) {
+  const std::optional<std::string> wanted = environment("DEEPINFER_ISA");
+  std::string names;
+  for (const Isa isa : available_isas()) {
+    if (!wanted || *wanted == isa_name(isa)) return {};
+    names += fmt::format(" {}", isa_name(isa));
+  }
+  return Error{Code::kInvalidArgument, fmt::format("DEEPINFER_ISA is '{}', which this machine does not have; it has{}", *wanted, names)};
 }
 
 }  // namespace
@@ -56,6 +68,7 @@ int CommandLine::run(int argc, const char* const* argv, const Environment& envir
   }
   for (const Command& command : commands_) {
     if (!command.app->parsed()) continue;
+    if (Result<> isa = check_isa(environment); !isa) return report(isa.error());
     if (Result<> settings = apply_settings(*root_, *command.app, environment); !settings) return report(settings.error());
     return command.run();
   }

@@ -29,6 +29,7 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
 
 // Bytes a second over the first num_bytes of `data`, read `passes` times by all threads; the best of five.
 double read_rate(const cpu::RoofLoops& loops, const std::byte* data, int64_t num_bytes, int passes, Workers& workers) {
+  const int64_t whole_bytes = num_bytes / kPage * kPage;
   double best = 0;
   for (int repeat = 0; repeat < 5; ++repeat) {
     const double begin = seconds();
@@ -36,7 +37,7 @@ double read_rate(const cpu::RoofLoops& loops, const std::byte* data, int64_t num
       const auto [from, to] = team.range(num_bytes / kPage);
       for (int pass = 0; pass < passes; ++pass) loops.read(data + from * kPage, (to - from) * kPage);
     });
-    best = std::max(best, static_cast<double>(num_bytes / kPage * kPage) * passes / (seconds() - begin));
+    best = std::max(best, static_cast<double>(whole_bytes) * passes / (seconds() - begin));
   }
   return best;
 }

@@ -24,6 +24,7 @@ class UsageTest(unittest.TestCase):
         self.check_error(e2e.run("serve", e2e.TINY, "--kv-memory", "lots"), 2, "--kv-memory")
         self.check_error(e2e.run("serve", e2e.TINY, "--context", "999999"), 2, "context")
         self.check_error(e2e.run("serve", e2e.TINY, environment={"DEEPINFER_PORT": "x"}), 2, "DEEPINFER_PORT")
+        self.check_error(e2e.run("run", e2e.TINY, "x", environment={"DEEPINFER_ISA": "sse9"}), 2, "DEEPINFER_ISA")
         self.check_error(e2e.run("nonsense"), 2, "nonsense")
 
     def test_the_worlds_faults_are_exit_code_1(self):
