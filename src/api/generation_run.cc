@@ -101,12 +101,9 @@ void GenerationRun::on_event(const TimedEvent& timed) {
   if (event.finished) {
     choice.ended = true;
     num_ended_ += 1;
-    if (was_stopped) num_stopped_ -= 1;
-  } else if (choice.parser.stopped() && !was_stopped) {
-    num_stopped_ += 1;
+  } else if (choice.parser.stopped() && !was_stopped && !cancelled_) {
+    service_.inference.cancel_choice(id_, event.choice);  // its end comes within a step, whatever its siblings do
   }
-  // A stop string ends one choice; the engine can only end them all, so a stopped choice waits for its siblings.
-  if (num_stopped_ > 0 && num_stopped_ + num_ended_ == static_cast<int32_t>(choices_.size())) cancel();
   if (discarding_) frames_.clear();
 }
 

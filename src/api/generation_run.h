@@ -59,7 +59,7 @@ class GenerationRun {
   std::unique_ptr<recipe::Answer> answer_;
   std::vector<Choice> choices_;
   RequestId id_ = 0;
-  int32_t num_ended_ = 0, num_stopped_ = 0;
+  int32_t num_ended_ = 0;
   bool cancelled_ = false, discarding_ = false, head_sent_ = false;
   Connection::Time last_sent_;
   std::string frames_;  // made, not yet written

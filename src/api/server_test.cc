@@ -88,13 +88,34 @@ TEST(Server, LogprobsCarryTokensAndBytes) {
   EXPECT_EQ(content[1].at("token").as_string(), "\uFFFD");
 }
 
-TEST(Server, StopStringsEndAChoiceAndCancelTheRest) {
+TEST(Server, AStopStringEndsItsChoice) {
   World world({.script = [](const Request&, int32_t) { return tokens_of("one END two three", false); }, .max_context = 100000});
   RawClient client(world.port());
   const json::value body = parse(client.request(post(kChat, chat(R"(,"stop":["END"])"))));
   EXPECT_EQ(body.at("choices").at(0).at("message").at("content").as_string(), "one ");
   EXPECT_EQ(body.at("choices").at(0).at("finish_reason").as_string(), "stop");
-  EXPECT_EQ(world.inference.cancel_calls().size(), 1u);
+  EXPECT_EQ(world.inference.choice_cancel_calls().size(), 1u);
+  EXPECT_TRUE(world.inference.cancel_calls().empty());
+}
+
+// Choice 1 meets its stop string at once; its siblings, which never do, must not keep its end from the client.
+TEST(Server, AStopStringDoesNotWaitForTheOtherChoices) {
+  World world({.script = [](const Request&, int32_t choice) { return tokens_of(choice == 1 ? "a END b" : "abc", false); },
+               .step = 1ms, .max_context = 100000});
+  RawClient client(world.port());
+  const std::optional<Answer> answer = client.request(post(kChat, chat(R"(,"n":3,"stream":true,"max_tokens":60,"stop":["END"])")));
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(streamed_text(answer->body, 1), "a ");
+  for (const int64_t other : {0, 2}) EXPECT_EQ(streamed_text(answer->body, other).size(), 60u);
+  const size_t stopped = answer->body.find(R"("finish_reason":"stop")"), others = answer->body.find(R"("finish_reason":"length")");
+  ASSERT_NE(others, std::string::npos);
+  ASSERT_LT(stopped, others);
+  size_t num_frames_between = 0;
+  for (size_t at = stopped; (at = answer->body.find("\n\n", at)) < others; at += 2) num_frames_between += 1;
+  EXPECT_GT(num_frames_between, 20u) << "the siblings went on long after the end was told";
+  using Calls = std::map<std::pair<RequestId, int32_t>, int>;
+  EXPECT_EQ(world.inference.choice_cancel_calls(), (Calls{{{1, 1}, 1}}));
+  EXPECT_TRUE(world.inference.cancel_calls().empty());
 }
 
 TEST(Server, LengthAndDefaults) {

@@ -18,7 +18,7 @@ enum class FinishReason : uint8_t {
   kStop,       // a stop token was sampled
   kLength,     // max_tokens reached
   kContext,    // the model's context is full
-  kCancelled,  // cancel() was called
+  kCancelled,  // cancel() or cancel_choice() was called
   kError,      // a fault that ended this request alone; TokenEvent::message says which
 };
 
@@ -61,6 +61,7 @@ struct InferenceStats {
   int32_t num_running = 0, num_waiting = 0;
   int32_t num_blocks_total = 0, num_blocks_in_use = 0, num_blocks_cached = 0;  // cached: not in use, may be hit or evicted
   int32_t block_tokens = 0;
+  // Each request that ended is in one of three: failed if a choice of it did, else cancelled by cancel() as a whole, else finished.
   uint64_t requests_total = 0, requests_finished_total = 0, requests_cancelled_total = 0, requests_failed_total = 0;
   uint64_t prompt_tokens_total = 0, prefix_hit_tokens_total = 0, generation_tokens_total = 0;
   uint64_t preemptions_total = 0, steps_total = 0;
@@ -88,6 +89,8 @@ class Inference {
 
   // Ends a request (all choices) within one step. Unknown or finished ids are ignored. Thread-safe.
   virtual void cancel(RequestId id) = 0;
+  // The same for one choice; the others go on as if it had never been. A choice that does not exist or has ended is ignored.
+  virtual void cancel_choice(RequestId id, int32_t choice) = 0;
 
   virtual InferenceStats stats() const = 0;  // thread-safe
   virtual const ModelCard& model() const = 0;

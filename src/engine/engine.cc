@@ -107,12 +107,12 @@ Result<RequestId> Engine::submit(Request request, std::shared_ptr<EventSink> sin
   return id;
 }
 
-void Engine::cancel(RequestId id) {
+void Engine::cancel_choices(RequestId id, ChoiceMask choices) {
   {
     MutexLock lock(mu_);
     const auto it = alive_.find(id);
     if (it == alive_.end()) return;
-    it->second->cancelled.store(true, std::memory_order_relaxed);
+    it->second->cancelled.fetch_or(choices, std::memory_order_relaxed);
     cancel_asked_ = true;
   }
   wake_.notify_one();

@@ -5,7 +5,7 @@
 // Same input, same bits: a request's tokens and logprobs are a function of the request alone. Other requests, budgets, threads,
 // preemption and cache hits change when they come, not what they are.
 // Ends: a sequence ends with kStop, kLength (its max_tokens) or kContext (the smaller of the model's context and what the arena
-// holds, which is the card's max_context); a cancelled one within a step; on stop() every unfinished one with kCancelled.
+// holds, which is the card's max_context); a cancelled one within a step, its siblings untouched; on stop() every unfinished one with kCancelled.
 #pragma once
 
 #include <atomic>
@@ -47,7 +47,8 @@ class Engine final : public Inference {
   Engine& operator=(const Engine&) = delete;
 
   Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) override;
-  void cancel(RequestId id) override;
+  void cancel(RequestId id) override { cancel_choices(id, kAllChoices); }
+  void cancel_choice(RequestId id, int32_t choice) override { cancel_choices(id, choice_mask(choice)); }
   InferenceStats stats() const override;
   const ModelCard& model() const override { return options_.card; }
   void drain() override;
@@ -64,6 +65,7 @@ class Engine final : public Inference {
 
   RequestLimits request_limits() const;
   Result<> check_open() const REQUIRES(mu_);
+  void cancel_choices(RequestId id, ChoiceMask choices);
   void run();
   bool exchange();  // with the other threads, between steps; false: stop
 

@@ -227,6 +227,30 @@ TEST(Engine, CancelGivesBlocksBackAtOnce) {
   EXPECT_EQ(server.answer(request_of(3, 3)).tokens.size(), 3u);
 }
 
+TEST(Engine, CancelsOneChoiceOfARunningRequest) {
+  Server server({.model = {.max_context = 1 << 20, .step_us = 200}});
+  Request request = request_of(50, 1 << 19);
+  request.n = 3;
+  request.sampling.temperature = 1;
+  auto sink = server.submit(request);
+  const RequestId id = server.last_id;
+  EXPECT_TRUE(sink->wait_for_events(6));
+  for (const int32_t nobody : {-1, 3, 31, 32, 1 << 30}) server.engine->cancel_choice(id, nobody);
+  server.engine->cancel_choice(id, 1);
+  server.engine->cancel_choice(id, 1);
+  EXPECT_TRUE(sink->wait_for_end(1));
+  EXPECT_TRUE(sink->wait_for_events(sink->count() + 20)) << "the others go on";
+  EXPECT_FALSE(sink->done());
+  server.engine->cancel_choice(id, 0);
+  server.engine->cancel_choice(id, 2);
+  EXPECT_TRUE(sink->wait());
+  server.engine->cancel_choice(id, 2);  // ended: ignored
+  for (const ChoiceResult& choice : sink->choices) EXPECT_EQ(choice.finished, FinishReason::kCancelled);
+  const InferenceStats stats = server.settled();
+  EXPECT_EQ(stats.num_blocks_in_use, 0);
+  EXPECT_EQ(stats.requests_finished_total, 1u) << "choice by choice its owner had what it wanted";
+}
+
 TEST(Engine, AFullQueueRefusesAndDrainingToo) {
   Server server({.model = {.max_context = 1 << 20, .step_us = 500}, .engine = {.max_num_sequences = 1, .max_waiting_requests = 2}});
   auto running = server.submit(request_of(4, 1 << 19));
@@ -308,7 +332,7 @@ TEST(Engine, TwoHundredClientsWithRandomCancels) {
         num_accepted += 1;
         if (rng.below(2)) {
           if (rng.below(2)) sink->wait_for_events(static_cast<int64_t>(rng.below(10)));
-          server.engine->cancel(id.value());
+          rng.below(2) ? server.engine->cancel(id.value()) : server.engine->cancel_choice(id.value(), static_cast<int32_t>(rng.below(kMaxChoices)));
         }
         EXPECT_TRUE(sink->wait());
       }

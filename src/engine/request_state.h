@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,12 @@
 namespace deepinfer::engine {
 
 struct RequestState;
+
+// A set of a request's choices: bit i stands for choice i.
+using ChoiceMask = uint32_t;
+static_assert(kMaxChoices < 32);
+constexpr ChoiceMask kAllChoices = ~ChoiceMask{0};
+inline ChoiceMask choice_mask(int32_t choice) { return choice >= 0 && choice < kMaxChoices ? ChoiceMask{1} << choice : 0; }
 
 // One choice. The scheduler sees the base.
 struct SequenceState : sched::Sequence {
@@ -31,12 +38,13 @@ struct RequestState {
   std::vector<TokenId> stop_tokens;  // all that end a sequence: the request's own and, unless ignore_eos, the model's; sorted
   std::shared_ptr<EventSink> sink;
   std::vector<SequenceState> choices;  // sized once: the scheduler holds their addresses
-  std::atomic<bool> cancelled{false};
+  std::atomic<ChoiceMask> cancelled{0};  // asked for; bits are only ever added
 
   // Engine thread only.
   bool started = false;         // a step has run some of it
   bool prompt_counted = false;  // in the prompt totals
   bool failed = false;
+  bool cancelled_whole = false;  // unfinished choices were ended by cancel() or stop()
   int32_t num_unfinished = 0;   // choices
 };
 

@@ -161,7 +161,7 @@ void Stepper::end_sequence(SequenceState& sequence, TokenEvent& event, FinishRea
 
   if (request.failed) {
     totals_.requests_failed_total += 1;
-  } else if (reason == FinishReason::kCancelled) {
+  } else if (request.cancelled_whole) {
     totals_.requests_cancelled_total += 1;
   } else {
     totals_.requests_finished_total += 1;
@@ -179,18 +179,17 @@ void Stepper::mark_started(RequestState& request) {
 }
 
 void Stepper::count_prompt(SequenceState& sequence) {
-  if (sequence.choice != 0 || !sequence.prompt_computed || std::exchange(sequence.request->prompt_counted, true)) return;
+  // The first choice's, unless it was cancelled before.
+  if (!sequence.prompt_computed || std::exchange(sequence.request->prompt_counted, true)) return;
   totals_.prompt_tokens_total += static_cast<uint64_t>(sequence.num_prompt_tokens);
   totals_.prefix_hit_tokens_total += static_cast<uint64_t>(sequence.num_cached_tokens);
 }
 
-void Stepper::end_unfinished(RequestState& request) {
-  const int32_t num_unfinished = request.num_unfinished;  // the last of them moves the request to ended_, where it stays for now
-  int32_t num_ended = 0;
+void Stepper::end_choices(RequestState& request, ChoiceMask choices) {
+  request.cancelled_whole = choices == kAllChoices;
+  // The last of them moves the request to ended_, where it stays for now.
   for (SequenceState& choice : request.choices) {
-    if (num_ended == num_unfinished) break;
-    if (!is_alive(choice)) continue;
-    num_ended += 1;
+    if ((choices & choice_mask(choice.choice)) == 0 || !is_alive(choice)) continue;
     TokenEvent event = event_for(choice);
     end_sequence(choice, event, FinishReason::kCancelled);
   }
@@ -199,12 +198,13 @@ void Stepper::end_unfinished(RequestState& request) {
 void Stepper::end_cancelled() {
   for (size_t i = requests_.size(); i > 0; --i) {
     RequestState& request = *requests_[i - 1];
-    if (request.cancelled.load(std::memory_order_relaxed)) end_unfinished(request);
+    const ChoiceMask choices = request.cancelled.load(std::memory_order_relaxed);
+    if (choices != 0) end_choices(request, choices);
   }
 }
 
 void Stepper::end_all() {
-  while (!requests_.empty()) end_unfinished(*requests_.back());
+  while (!requests_.empty()) end_choices(*requests_.back(), kAllChoices);
 }
 
 void Stepper::take_ended(std::vector<std::unique_ptr<RequestState>>& out) {

@@ -36,7 +36,7 @@ class Stepper {
   Stepper(model::Model& model, Workers& workers, const Clock& clock, kv::Arena arena, const StepperOptions& options);
 
   void add(std::unique_ptr<RequestState> request);
-  void end_cancelled();  // requests whose `cancelled` is set
+  void end_cancelled();  // the choices that `cancelled` of their request names
   void end_all();        // everything, as cancelled
   bool idle() const { return requests_.empty(); }
   void step();           // not when idle
@@ -55,7 +55,7 @@ class Stepper {
   void deliver(SequenceState& sequence, const Sample& sample);
   void count_prompt(SequenceState& sequence);
   void mark_started(RequestState& request);
-  void end_unfinished(RequestState& request);
+  void end_choices(RequestState& request, ChoiceMask choices);  // those not ended yet, as cancelled
   // Takes the sequence out and sends `event`, which is its last.
   void end_sequence(SequenceState& sequence, TokenEvent& event, FinishReason reason);
   TokenEvent event_for(const SequenceState& sequence) const;

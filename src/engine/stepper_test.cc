@@ -21,6 +21,7 @@ TEST(Stepper, SameInputSameBitsUnderRandomSchedules) {
   EXPECT_GT(totals.num_preemptions, 50u);  // the schedules reached what they are for
   EXPECT_GT(totals.num_hit_tokens, 1000u);
   EXPECT_GT(totals.num_cancelled, 20u);
+  EXPECT_GT(totals.num_cancelled_alone, 10u);
 }
 
 TEST(Stepper, FurtherChoicesComputeThePromptsEndOnly) {
@@ -38,6 +39,56 @@ TEST(Stepper, FurtherChoicesComputeThePromptsEndOnly) {
   while (!bench.stepper->idle()) bench.stepper->step();
   for (const ChoiceResult& choice : sink->choices) EXPECT_EQ(choice.usage.prompt_tokens, 101);
   EXPECT_NE(sink->choices[0].tokens, sink->choices[1].tokens) << "choices draw apart";
+}
+
+// One of three choices goes after any number of steps, the first during the prompt too: it ends there, once, and gives its blocks back;
+// the others have the same bits as if it had stayed.
+TEST(Stepper, ACancelledChoiceLeavesItsSiblingsAlone) {
+  Request request;
+  for (int i = 0; i < 30; ++i) request.prompt.push_back(i % 90);
+  request.n = 3;
+  request.sampling.max_tokens = 25;
+  request.sampling.top_logprobs = 3;
+  auto expected = std::make_shared<Collect>(3);
+  Bench whole(make_fake, 1, 200, 8, 8);  // the prompt takes four steps
+  whole.submit(request, expected);
+  while (!whole.stepper->idle()) whole.stepper->step();
+  for (int32_t victim = 0; victim < 3; ++victim) {
+    for (int num_steps = 0; num_steps < 25; ++num_steps) {
+      SCOPED_TRACE("choice " + std::to_string(victim) + " after " + std::to_string(num_steps) + " steps");
+      Bench bench(make_fake, 2, 200, 8, 8);
+      auto got = std::make_shared<Collect>(3);
+      RequestState& state = bench.submit(request, got);
+      for (int i = 0; i < num_steps; ++i) bench.stepper->step();
+      const auto at = static_cast<size_t>(victim);
+      const bool held_blocks = !state.choices[at].blocks.empty();
+      const int32_t num_in_use = bench.stepper->stats().num_blocks_in_use;
+      ASSERT_FALSE(got->choices[at].finished);
+      state.cancelled |= choice_mask(victim);
+      bench.stepper->end_cancelled();
+      ASSERT_EQ(got->choices[at].finished, FinishReason::kCancelled);
+      EXPECT_EQ(bench.stepper->stats().num_blocks_in_use < num_in_use, held_blocks);
+      while (!bench.stepper->idle()) {
+        bench.stepper->end_cancelled();  // the wish stays set: it must not end anything twice
+        bench.stepper->step();
+      }
+      for (size_t k = 0; k < 3; ++k) {
+        ChoiceResult wanted = expected->choices[k];
+        if (k == at) {
+          ASSERT_LT(got->choices[k].tokens.size(), wanted.tokens.size());
+          wanted.tokens.resize(got->choices[k].tokens.size());
+          wanted.logprobs.resize(got->choices[k].logprobs.size());
+        } else {
+          EXPECT_EQ(got->choices[k].finished, FinishReason::kLength);
+        }
+        EXPECT_TRUE(got->choices[k].same_output(wanted)) << "choice " << k;
+      }
+      const InferenceStats stats = bench.stepper->stats();
+      EXPECT_EQ(stats.num_blocks_in_use, 0);
+      EXPECT_EQ(stats.requests_finished_total, 1u);
+      EXPECT_EQ(stats.prompt_tokens_total, 30u);
+    }
+  }
 }
 
 TEST(RateMeter, EstimatesFromWhatItSaw) {

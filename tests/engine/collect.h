@@ -60,6 +60,14 @@ class Collect final : public EventSink {
     std::unique_lock lock(mu_);
     return changed_.wait_for(lock, std::chrono::minutes(1), [&] { return all_finished(); });
   }
+  bool wait_for_end(size_t choice) {
+    std::unique_lock lock(mu_);
+    return changed_.wait_for(lock, std::chrono::minutes(1), [&] { return choices[choice].finished.has_value(); });
+  }
+  int64_t count() {
+    std::lock_guard lock(mu_);
+    return num_events;
+  }
   bool wait_for_events(int64_t count) {  // or the end
     std::unique_lock lock(mu_);
     return changed_.wait_for(lock, std::chrono::minutes(1), [&] { return num_events >= count || all_finished(); });

@@ -82,6 +82,7 @@ inline Request random_request(Rng& rng, int32_t vocab_size, int32_t max_tokens_i
 
 struct ScheduleTotals {
   uint64_t num_preemptions = 0, num_hit_tokens = 0, num_cancelled = 0;
+  uint64_t num_cancelled_alone = 0;  // choices whose siblings went on
 };
 
 inline void check_schedule(const ModelFactory& make_model, uint64_t seed, int num_requests, int32_t max_tokens_in_all, ScheduleTotals& totals) {
@@ -99,7 +100,8 @@ inline void check_schedule(const ModelFactory& make_model, uint64_t seed, int nu
   struct Case {
     Request request;
     std::shared_ptr<Collect> expected, got;
-    bool cancel = false;
+    ChoiceMask cancel = 0;  // these, at random steps
+    ChoiceMask cancelled = 0;
     RequestState* state = nullptr;
     int arrival = 0;
   };
@@ -109,7 +111,7 @@ inline void check_schedule(const ModelFactory& make_model, uint64_t seed, int nu
     c.request = random_request(rng, vocab_size, max_tokens_in_all);
     c.expected = std::make_shared<Collect>(c.request.n);
     c.got = std::make_shared<Collect>(c.request.n);
-    c.cancel = rng.below(6) == 0;
+    if (rng.below(4) == 0) c.cancel = rng.below(2) ? kAllChoices : choice_mask(static_cast<int32_t>(rng.below(static_cast<uint64_t>(c.request.n))));
     c.arrival = arrival += static_cast<int>(rng.below(5));
     Bench alone(make_model, 1, least * kMaxChoices, 512, kMaxChoices);
     alone.submit(c.request, c.expected);
@@ -127,7 +129,9 @@ inline void check_schedule(const ModelFactory& make_model, uint64_t seed, int nu
       cases[next].state = &bench.submit(cases[next].request, cases[next].got, prefix_cache);
     }
     for (Case& c : cases) {
-      if (c.cancel && c.state != nullptr && rng.below(8) == 0) c.state->cancelled = true;
+      if (c.cancel == 0 || c.state == nullptr || rng.below(8) != 0) continue;
+      c.state->cancelled |= c.cancel;
+      c.cancelled = c.cancel;
     }
     bench.stepper->end_cancelled();
     if (!bench.stepper->idle()) bench.stepper->step();
@@ -145,7 +149,9 @@ inline void check_schedule(const ModelFactory& make_model, uint64_t seed, int nu
         expected.tokens.resize(got.tokens.size());
         ASSERT_LE(got.logprobs.size(), expected.logprobs.size());
         expected.logprobs.resize(got.logprobs.size());
+        ASSERT_TRUE(c.cancelled & choice_mask(static_cast<int32_t>(k))) << "nobody asked for that";
         totals.num_cancelled += 1;
+        totals.num_cancelled_alone += c.cancelled != kAllChoices && c.request.n > 1;
       } else {
         ASSERT_EQ(got.finished, expected.finished);
       }

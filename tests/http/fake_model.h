@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/inference.h"
@@ -155,6 +156,11 @@ class FakeInference final : public Inference {
     cancel_calls_[id] += 1;
     changed_.notify_all();
   }
+  void cancel_choice(RequestId id, int32_t choice) override {
+    const std::lock_guard lock(mu_);
+    choice_cancel_calls_[{id, choice}] += 1;
+    changed_.notify_all();
+  }
   InferenceStats stats() const override {
     const std::lock_guard lock(mu_);
     InferenceStats out = stats_;
@@ -184,6 +190,10 @@ class FakeInference final : public Inference {
   std::map<RequestId, int> cancel_calls() const {
     const std::lock_guard lock(mu_);
     return cancel_calls_;
+  }
+  std::map<std::pair<RequestId, int32_t>, int> choice_cancel_calls() const {
+    const std::lock_guard lock(mu_);
+    return choice_cancel_calls_;
   }
   int64_t num_live() const {
     const std::lock_guard lock(mu_);
@@ -245,7 +255,7 @@ class FakeInference final : public Inference {
     if (choice.ended) return true;
     TokenEvent event{.request = live.id, .choice = index};
     const SamplingParams& sampling = live.request.sampling;
-    if (cancel_calls_.contains(live.id)) {
+    if (cancel_calls_.contains(live.id) || choice_cancel_calls_.contains({live.id, index})) {
       event.finished = FinishReason::kCancelled;
     } else if (choice.usage.completion_tokens == options_.fail_after) {
       event.finished = FinishReason::kError;
@@ -283,6 +293,7 @@ class FakeInference final : public Inference {
   std::deque<std::unique_ptr<Live>> waiting_;
   std::vector<std::unique_ptr<Live>> running_;
   std::map<RequestId, int> cancel_calls_;
+  std::map<std::pair<RequestId, int32_t>, int> choice_cancel_calls_;
   std::vector<Request> requests_;
   InferenceStats stats_;
   RequestId last_id_ = 0;
