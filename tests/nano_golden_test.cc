@@ -1,14 +1,13 @@
 // Nano, the V4.1 model that comes with the project, against greedy answers of the official code (models/nano/goldens.json). Only that
 // folder knows its values. Prompts above the window are run without narrowing, as the goldens were.
 #include <algorithm>
-#include <fstream>
 #include <gtest/gtest.h>
 #include <simdjson.h>
-#include <sstream>
 
 #include "model/safetensors.h"
 #include "model/v41.h"
 #include "model/v41_weights.h"
+#include "read_file.h"
 #include "tokenizer/engram_map.h"
 
 namespace deepinfer {
@@ -18,18 +17,11 @@ const std::string kNano = DI_SOURCE_DIR "/models/nano";
 // A bf16 flip may turn a choice whose two best logits are nearer than this (models/README of the goldens).
 constexpr double kUnsureGap = 0.3;
 
-std::string read(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 std::unique_ptr<model::V41> nano() {
   auto checkpoint = model::Safetensors::open(kNano).value();
-  auto config = model::v41_config_from_json(read(kNano + "/config.json"), kNano + "/config.json").value();
+  auto config = model::v41_config_from_json(read_file(kNano + "/config.json"), kNano + "/config.json").value();
   auto weights = model::bind_v41(*checkpoint, config).value();
-  const auto tokenizer = tokenizer::Tokenizer::from_json(read(kNano + "/tokenizer.json"), "", kNano).value();
+  const auto tokenizer = tokenizer::Tokenizer::from_json(read_file(kNano + "/tokenizer.json"), "", kNano).value();
   auto engram = model::EngramHash::create(config, tokenizer::engram_token_map(*tokenizer, config.vocab_size)).value();
   return model::V41::create(std::move(config), std::move(weights), std::move(engram), std::move(checkpoint));
 }

@@ -16,7 +16,6 @@ namespace {
 namespace dom = simdjson::dom;
 using testing::golden_path;
 using testing::model_path;
-using testing::read_file;
 using Ids = std::vector<TokenId>;
 
 // By value: what a temporary result refers to would be gone before the loop over it starts.

@@ -4,14 +4,13 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "model/gguf.h"
 #include "model/gguf_vocabulary.h"
+#include "read_file.h"
 #include "tokenizer/tokenizer.h"
 
 namespace deepinfer::testing {
@@ -33,11 +32,6 @@ inline std::optional<std::string> model_path(const std::string& name) {
   }
   const std::string path = folder + "/" + name;
   return !folder.empty() && std::filesystem::exists(path) ? std::optional(path) : std::nullopt;
-}
-
-inline std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 inline Result<std::unique_ptr<tokenizer::Tokenizer>> tokenizer_from_gguf(const std::string& path) {

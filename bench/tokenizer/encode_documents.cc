@@ -21,7 +21,7 @@
 namespace {
 
 using deepinfer::TokenId;
-using deepinfer::testing::read_file;
+using deepinfer::read_file;
 using deepinfer::tokenizer::Recognize;
 using deepinfer::tokenizer::Tokenizer;
 

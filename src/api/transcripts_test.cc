@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <fstream>
 #include <regex>
-#include <sstream>
 
 #include "api/server.h"
 #include "http/fake_model.h"
 #include "http/raw_client.h"
+#include "read_file.h"
 
 namespace deepinfer::api {
 namespace {
@@ -29,13 +29,6 @@ std::vector<std::string> transcript_files() {
 }
 
 std::string path_of(const std::string& name) { return DI_SOURCE_DIR "/tests/http/" + name + ".http"; }
-
-std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
 
 // Line ends of the head become CRLF, and $LENGTH the length of what follows the head.
 std::string to_wire(const std::string& text) {

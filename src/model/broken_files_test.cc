@@ -1,7 +1,6 @@
 // Walks tests/golden/dense/broken: every damaged file must be refused in one sentence that names it, and the controls must load.
 #include <gtest/gtest.h>
 #include <simdjson.h>
-#include <fstream>
 #include <map>
 #include <set>
 #include <string>
@@ -10,6 +9,7 @@
 #include "model/dense_weights.h"
 #include "model/gguf_vocabulary.h"
 #include "model/model_file.h"
+#include "read_file.h"
 
 namespace deepinfer::model {
 namespace {
@@ -152,15 +152,11 @@ TEST(BrokenFiles, TheControlsAreAccepted) {
   EXPECT_TRUE(nan) << nan.error().message;
 }
 
-std::string read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 // Cut anywhere, a file is refused: no prefix of a good file is a good file.
 TEST(BrokenFiles, EveryPrefixIsRefused) {
-  const std::string gguf = read(kFolder + "good.gguf"), safetensors = read(kFolder + "good.safetensors");
+  const std::string gguf = read_file(kFolder + "good.gguf"), safetensors = read_file(kFolder + "good.safetensors");
   ASSERT_TRUE(GgufFile::parse(bytes_of(gguf), "whole"));
   for (size_t length = 0; length < gguf.size(); ++length) {
     const std::vector<std::byte> prefix(bytes_of(gguf).begin(), bytes_of(gguf).begin() + static_cast<ptrdiff_t>(length));
@@ -180,7 +176,7 @@ TEST(BrokenFiles, EveryPrefixIsRefused) {
 
 // Flip any bit of the part before the data: it is read without a fault, accepted or not (asan and ubsan watch).
 TEST(BrokenFiles, EveryFlippedBitIsSurvived) {
-  const std::string gguf = read(kFolder + "good.gguf");
+  const std::string gguf = read_file(kFolder + "good.gguf");
   std::vector<std::byte> damaged(bytes_of(gguf).begin(), bytes_of(gguf).end());
   size_t num_refused = 0;
   for (size_t i = 0; i < 5800; ++i) {

@@ -1,20 +1,13 @@
 #include "model/v41_config.h"
 
-#include <fstream>
 #include <gtest/gtest.h>
-#include <sstream>
+
+#include "read_file.h"
 
 namespace deepinfer::model {
 namespace {
 
-std::string read(const std::string& path) {
-  std::ifstream in(path);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-std::string tiny() { return read(DI_SOURCE_DIR "/tests/golden/v41-tiny/config.json"); }
+std::string tiny() { return read_file(DI_SOURCE_DIR "/tests/golden/v41-tiny/config.json"); }
 
 std::string replaced(std::string text, std::string_view from, std::string_view to) {
   const size_t at = text.find(from);

@@ -5,26 +5,18 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <gtest/gtest.h>
 #include <map>
-#include <sstream>
 
 #include "golden_safetensors.h"
 #include "model/safetensors.h"
 #include "model/v41_state.h"
+#include "read_file.h"
 
 namespace deepinfer::model {
 namespace {
 
 const std::string kTiny = DI_SOURCE_DIR "/tests/golden/v41-tiny";
-
-std::string read(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
 
 std::vector<int32_t> token_map() {
   simdjson::dom::parser parser;
@@ -36,7 +28,7 @@ std::vector<int32_t> token_map() {
 
 std::unique_ptr<V41> tiny_model(float swiglu_limit = 10.0f) {
   auto checkpoint = Safetensors::open(kTiny).value();
-  V41Config config = v41_config_from_json(read(kTiny + "/config.json"), "config.json").value();
+  V41Config config = v41_config_from_json(read_file(kTiny + "/config.json"), "config.json").value();
   config.swiglu_limit = swiglu_limit;
   auto weights = bind_v41(*checkpoint, config).value();
   auto engram = EngramHash::create(config, token_map()).value();

@@ -1,25 +1,17 @@
 #include "model/v41_weights.h"
 
 #include <filesystem>
-#include <fstream>
 #include <gtest/gtest.h>
-#include <sstream>
 
 #include "model/safetensors.h"
+#include "read_file.h"
 
 namespace deepinfer::model {
 namespace {
 
 const std::string kTiny = DI_SOURCE_DIR "/tests/golden/v41-tiny";
 
-std::string read(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-V41Config tiny_config() { return v41_config_from_json(read(kTiny + "/config.json"), "config.json").value(); }
+V41Config tiny_config() { return v41_config_from_json(read_file(kTiny + "/config.json"), "config.json").value(); }
 
 TEST(V41Weights, TheTinyCheckpointBindsWhole) {
   const auto checkpoint = Safetensors::open(kTiny);

@@ -3,11 +3,10 @@
 
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
+#include "read_file.h"
 #include "recipe/conversation.h"
 #include "recipe/fake_tokenizer.h"
 
@@ -17,8 +16,7 @@ inline constexpr const char* kGoldenTemplates[] = {"smollm2-135m-instruct-q4_1",
                                                    "deepseek-r1-distill-qwen-7b"};
 
 inline std::string read_golden(const std::string& model, const std::string& name) {
-  std::ifstream in(std::string(DI_SOURCE_DIR "/tests/golden/chat_templates/") + model + "/" + name, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  return read_file(DI_SOURCE_DIR "/tests/golden/chat_templates/" + model + "/" + name);
 }
 
 inline FakeTokenizer golden_tokenizer(const std::string& model) {

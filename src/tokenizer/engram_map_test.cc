@@ -2,19 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <gtest/gtest.h>
-#include <sstream>
+
+#include "read_file.h"
 
 namespace deepinfer::tokenizer {
 namespace {
-
-std::string read(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
 
 int32_t compressed_size(const std::vector<int32_t>& map) { return *std::max_element(map.begin(), map.end()) + 1; }
 
@@ -30,10 +23,10 @@ TEST(EngramKey, FoldsCaseAccentsAndBlanks) {
 }
 
 TEST(EngramTokenMap, NanoHasAsManyIdsAsItsConfigSays) {
-  const auto tokenizer = Tokenizer::from_json(read(DI_SOURCE_DIR "/models/nano/tokenizer.json"), "", "nano");
+  const auto tokenizer = Tokenizer::from_json(read_file(DI_SOURCE_DIR "/models/nano/tokenizer.json"), "", "nano");
   ASSERT_TRUE(tokenizer) << tokenizer.error().message;
   const auto map = engram_token_map(**tokenizer, 2048);
-  const std::string config = read(DI_SOURCE_DIR "/models/nano/config.json");
+  const std::string config = read_file(DI_SOURCE_DIR "/models/nano/config.json");
   EXPECT_NE(config.find("\"engram_compressed_vocab_size\": " + std::to_string(compressed_size(map)) + ","), std::string::npos)
       << compressed_size(map);
 }
@@ -41,7 +34,7 @@ TEST(EngramTokenMap, NanoHasAsManyIdsAsItsConfigSays) {
 TEST(EngramTokenMap, TheReleasedVocabularyHas99092) {
   const std::string path = DI_SOURCE_DIR "/../shared/golden/recipe/deepseek_tokenizer.json";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << "the released tokenizer.json is not here";
-  const auto tokenizer = Tokenizer::from_json(read(path), "", "deepseek");
+  const auto tokenizer = Tokenizer::from_json(read_file(path), "", "deepseek");
   ASSERT_TRUE(tokenizer) << tokenizer.error().message;
   const auto map = engram_token_map(**tokenizer, 129280);
   EXPECT_EQ(compressed_size(map), 99092);
