@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "base/check.h"
+#include "kernels/lane_dot.h"
 
 namespace deepinfer {
 namespace {
@@ -18,13 +18,6 @@ const std::array<float, 256>& e4m3_table() {
   return table;
 }
 
-float dot_block(const float* a, const float* b) {
-  float lanes[8] = {};
-  for (int k = 0; k < kBlock; k += 8)
-    for (int i = 0; i < 8; ++i) lanes[i] += a[k + i] * b[k + i];
-  return ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
-}
-
 // One output for every row: weight_block(b, w) writes the 32 decoded weights of block b and returns their scale.
 template <class WeightBlock>
 void output_column(const Fp8Rows& x, int64_t cols, float* y, int64_t ldy, const WeightBlock& weight_block) {
@@ -37,7 +30,7 @@ void output_column(const Fp8Rows& x, int64_t cols, float* y, int64_t ldy, const 
     for (int64_t t = 0; t < x.num_rows; ++t) {
       const e4m3* codes = x.codes + t * cols + b * kBlock;
       for (int k = 0; k < kBlock; ++k) a[k] = decode[codes[k].bits];
-      y[t * ldy] += dot_block(a, w) * to_f32(x.scales[t * num_blocks + b]) * w_scale;
+      y[t * ldy] += lane_dot(a, w, kBlock) * to_f32(x.scales[t * num_blocks + b]) * w_scale;
     }
   }
   for (int64_t t = 0; t < x.num_rows; ++t) y[t * ldy] = to_f32(to_bf16(y[t * ldy]));
@@ -78,7 +71,7 @@ void linear_fp8_as_bf16(const float* x, int64_t ldx, int64_t num_rows, const Fp8
       const float scale = to_f32(w.scales[n / kBlock * (w.cols / kBlock) + b]);
       float values[kBlock];
       for (int k = 0; k < kBlock; ++k) values[k] = decode[w.codes[n * w.cols + b * kBlock + k].bits] * scale;
-      for (int64_t t = 0; t < num_rows; ++t) y[t * ldy + n] += dot_block(x + t * ldx + b * kBlock, values);
+      for (int64_t t = 0; t < num_rows; ++t) y[t * ldy + n] += lane_dot(x + t * ldx + b * kBlock, values, kBlock);
     }
     for (int64_t t = 0; t < num_rows; ++t) y[t * ldy + n] = to_f32(to_bf16(y[t * ldy + n]));
   }
@@ -89,13 +82,7 @@ void linear_bf16(const float* x, int64_t ldx, int64_t num_rows, const Bf16Matrix
   for (int64_t n = begin; n < end; ++n) {
     const bf16* row = w.values + n * w.cols;
     for (int64_t t = 0; t < num_rows; ++t) {
-      const float* a = x + t * ldx;
-      float lanes[8] = {}, sum = 0;
-      int64_t k = 0;
-      for (; k + 8 <= w.cols; k += 8)
-        for (int i = 0; i < 8; ++i) lanes[i] += a[k + i] * to_f32(row[k + i]);
-      for (; k < w.cols; ++k) sum += a[k] * to_f32(row[k]);
-      sum += ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
+      const float sum = lane_dot(x + t * ldx, row, w.cols);
       y[t * ldy + n] = round ? to_f32(to_bf16(sum)) : sum;
     }
   }

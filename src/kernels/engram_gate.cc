@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/half.h"
-
 namespace deepinfer {
 
 void engram_gate(const EngramGateParams& p) {
@@ -12,11 +10,11 @@ void engram_gate(const EngramGateParams& p) {
   for (int stream = 0; stream < 4; ++stream) {
     float* x = p.streams + int64_t{stream} * p.hidden;
     const float* key = p.key + int64_t{stream} * p.hidden;
-    const float* qw = p.q_weight + int64_t{stream} * p.hidden;
-    const float* kw = p.k_weight + int64_t{stream} * p.hidden;
+    const bf16* qw = p.q_weight + int64_t{stream} * p.hidden;
+    const bf16* kw = p.k_weight + int64_t{stream} * p.hidden;
     float dot = 0, xx = 0, kk = 0;
     for (int32_t c = 0; c < p.hidden; ++c) {
-      dot += x[c] * qw[c] * kw[c] * key[c];
+      dot += x[c] * to_f32(qw[c]) * to_f32(kw[c]) * key[c];
       xx += x[c] * x[c];
       kk += key[c] * key[c];
     }

@@ -3,13 +3,15 @@
 
 #include <cstdint>
 
+#include "base/half.h"
+
 namespace deepinfer {
 
 struct EngramGateParams {
   const float* key;        // [4, hidden], bf16 values
   const float* value;      // [hidden], bf16 values
-  const float* q_weight;   // [4, hidden]
-  const float* k_weight;   // [4, hidden]
+  const bf16* q_weight;    // [4, hidden]
+  const bf16* k_weight;    // [4, hidden]
   float* streams;          // [4, hidden], in place: X_i += gate_i * value, rounded to bf16
   int32_t hidden;
   float eps;               // of both norms

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/half.h"
+#include "kernels/lane_dot.h"
 
 namespace deepinfer {
 namespace {
@@ -12,15 +13,6 @@ constexpr int kNumCoefficients = 24;
 
 float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 float round_bf16(float x) { return to_f32(to_bf16(x)); }
-
-float dot(const float* a, const float* b, int64_t n) {
-  float lanes[8] = {}, tail = 0;
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    for (int k = 0; k < 8; ++k) lanes[k] += a[i + k] * b[i + k];
-  for (; i < n; ++i) tail += a[i] * b[i];
-  return tail + (((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7])));
-}
 
 void normalise_rows(float (&c)[4][4], float eps) {
   for (auto& row : c) {
@@ -67,9 +59,9 @@ void hyper_coefficients(const HyperParams& p, const HyperWeights& w, const float
   const auto [begin, end] = team.range(p.num_rows);
   for (int64_t t = begin; t < end; ++t) {
     const float* v = streams + t * width;
-    const float g = 1.0f / std::sqrt(dot(v, v, width) / static_cast<float>(width) + p.norm_eps);
+    const float g = 1.0f / std::sqrt(lane_dot(v, v, width) / static_cast<float>(width) + p.norm_eps);
     float m[kNumCoefficients];
-    for (int i = 0; i < kNumCoefficients; ++i) m[i] = dot(w.fn + i * width, v, width) * g;
+    for (int i = 0; i < kNumCoefficients; ++i) m[i] = lane_dot(w.fn + i * width, v, width) * g;
     hyper_coefficients_of(m, w, p.hc_eps, p.sinkhorn_iters, out[t]);
   }
 }

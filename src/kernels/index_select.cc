@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/half.h"
+#include "kernels/lane_dot.h"
 
 namespace deepinfer {
 namespace {
@@ -18,11 +19,7 @@ void index_scores(const IndexScoreParams& p) {
     const float* key = p.keys + int64_t{t} * p.head_dim;
     float score = 0;
     for (int32_t h = 0; h < p.num_heads; ++h) {
-      const float* q = p.q + int64_t{h} * p.head_dim;
-      float lanes[8] = {};
-      for (int32_t i = 0; i < p.head_dim; i += 8)
-        for (int k = 0; k < 8; ++k) lanes[k] += q[i + k] * key[i + k];
-      const float product = ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
+      const float product = lane_dot(p.q + int64_t{h} * p.head_dim, key, p.head_dim);
       score += round_bf16(std::max(round_bf16(product), 0.0f) * p.weights[h]);
     }
     p.scores[t] = round_bf16(score);

@@ -4,19 +4,13 @@
 #include <cmath>
 
 #include "base/half.h"
+#include "kernels/lane_dot.h"
 
 namespace deepinfer {
 namespace {
 
 constexpr int32_t kBlock = 64;
 constexpr float kLowest = -1e30f;
-
-float dot(const float* a, const float* b, int32_t n) {
-  float lanes[8] = {};
-  for (int32_t i = 0; i < n; i += 8)
-    for (int k = 0; k < 8; ++k) lanes[k] += a[i + k] * b[i + k];
-  return ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
-}
 
 }  // namespace
 
@@ -33,7 +27,7 @@ void sink_attention(const SinkAttentionParams& p) {
       float scores[kBlock], new_top = top;
       for (int32_t i = 0; i < count; ++i) {
         if (rows[i] == nullptr) continue;
-        scores[i] = dot(q, rows[i], p.head_dim) * scale;
+        scores[i] = lane_dot(q, rows[i], p.head_dim) * scale;
         new_top = std::max(new_top, scores[i]);
       }
       const float rescale = std::exp(top - new_top);

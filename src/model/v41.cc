@@ -63,17 +63,18 @@ void V41Step::reserve(const V41Parts& parts, const ModelLimits& limits, int num_
   resize(b.gate_logits, rows, c.n_routed_experts);
   resize(b.route_weights, rows, c.num_experts_per_tok);
   b.routes.resize(static_cast<size_t>(rows * c.num_experts_per_tok));
-  b.expert_rows.resize(static_cast<size_t>(rows));
+  b.expert_choices.resize(static_cast<size_t>(rows * c.num_experts_per_tok));
+  b.expert_first.resize(static_cast<size_t>(c.n_routed_experts) + 1);
   resize(b.expert_in1, rows, c.moe_intermediate_size);
   resize(b.expert_in3, rows, c.moe_intermediate_size);
   resize(b.engram_in, rows, columns);
   resize(b.engram_out, rows, (kHyperStreams + 1) * d);
   resize(b.final_x, limits.max_logit_rows, d);
-  // Per thread, one at a time: scores of a context's rows and blocks and a tile of keys; the rows that one query reads; Engram's weights.
+  // Per thread, one at a time: scores of a context's rows and blocks and a tile of keys; the rows that one query reads; expert scores.
   const int64_t floats = std::max({2 * context + 64 * c.index_head_dim, int64_t{c.sliding_window + c.index_topk} * c.head_dim,
-                                   2 * kHyperStreams * d, int64_t{c.n_routed_experts}});
+                                   int64_t{c.n_routed_experts}});
   b.scratch.assign(static_cast<size_t>(num_threads), std::vector<float>(static_cast<size_t>(floats)));
-  b.int_scratch.assign(static_cast<size_t>(num_threads), std::vector<int32_t>(static_cast<size_t>(std::max(3 * context, rows))));
+  b.int_scratch.assign(static_cast<size_t>(num_threads), std::vector<int32_t>(static_cast<size_t>(3 * context)));
   b.pointer_scratch.assign(static_cast<size_t>(num_threads), std::vector<const float*>(static_cast<size_t>(c.sliding_window + c.index_topk)));
 }
 
@@ -195,17 +196,10 @@ void V41Step::engram(int32_t layer, Team& team) {
   team.barrier();
   linear_fp8(b_.packed_wide.rows(num_rows()), weights.wkv, b_.engram_out.data(), (kHyperStreams + 1) * d, team);
   team.barrier();
-  std::vector<float>& scratch = b_.scratch[static_cast<size_t>(team.index())];
-  float* q_weight = scratch.data();
-  float* k_weight = q_weight + kHyperStreams * d;
-  for (int64_t i = 0; i < kHyperStreams * d; ++i) {
-    q_weight[i] = to_f32(weights.q_weight[i]);
-    k_weight[i] = to_f32(weights.k_weight[i]);
-  }
   for (int64_t r = begin; r < end; ++r) {
     if (rows_[static_cast<size_t>(r)].image) continue;  // gate 0
     const float* out = b_.engram_out.data() + r * (kHyperStreams + 1) * d;
-    engram_gate({.key = out, .value = out + kHyperStreams * d, .q_weight = q_weight, .k_weight = k_weight,
+    engram_gate({.key = out, .value = out + kHyperStreams * d, .q_weight = weights.q_weight, .k_weight = weights.k_weight,
                  .streams = b_.streams.data() + r * kHyperStreams * d, .hidden = c.hidden_size, .eps = c.rms_norm_eps});
   }
   team.barrier();

@@ -43,24 +43,35 @@ void V41Step::route(int32_t layer, Team& team) {
                  .scratch = b_.scratch[static_cast<size_t>(team.index())].data(), .num_experts = num_experts, .k = k,
                  .temperature = c.gate_temp, .scale = c.routed_scaling_factor, .normalise = c.norm_topk_prob});
   team.barrier();
+  if (team.index() == 0) group_choices(num_experts);
+  team.barrier();
   observe("router_idx", layer, k, b_.routes.data(), team);
   observe("router_w", layer, k, b_.route_weights.data(), team);
+}
+
+// Sorts the rows' choices by expert.
+void V41Step::group_choices(int32_t num_experts) {
+  const int32_t num_choices = static_cast<int32_t>(num_rows()) * p_.config.num_experts_per_tok;
+  const auto first = [&](int32_t expert) -> int32_t& { return b_.expert_first[static_cast<size_t>(expert)]; };
+  std::fill_n(b_.expert_first.begin(), num_experts + 1, 0);
+  for (int32_t i = 0; i < num_choices; ++i) first(b_.routes[static_cast<size_t>(i)] + 1) += 1;
+  for (int32_t e = 0; e < num_experts; ++e) first(e + 1) += first(e);
+  // Filling moves each beginning to its end, which is the next one's beginning: one step back puts it right.
+  for (int32_t i = 0; i < num_choices; ++i) b_.expert_choices[static_cast<size_t>(first(b_.routes[static_cast<size_t>(i)])++)] = i;
+  for (int32_t e = num_experts; e > 0; --e) first(e) = first(e - 1);
+  first(0) = 0;
 }
 
 // The rows that chose an expert, gathered, through it, and added to their sums.
 void V41Step::run_expert(const V41Expert& expert, int32_t number, Team& team) {
   const V41Config& c = p_.config;
   const int64_t d = c.hidden_size, inter = c.moe_intermediate_size, k = c.num_experts_per_tok;
-  // Every thread finds the same rows; it is cheaper than waiting for one that does.
-  std::vector<int32_t>& mine = b_.int_scratch[static_cast<size_t>(team.index())];
-  int64_t count = 0;
-  for (int64_t r = 0; r < num_rows(); ++r)
-    for (int64_t i = 0; i < k; ++i)
-      if (b_.routes[static_cast<size_t>(r * k + i)] == number) mine[static_cast<size_t>(count++)] = static_cast<int32_t>(r * k + i);
+  const int32_t* mine = b_.expert_choices.data() + b_.expert_first[static_cast<size_t>(number)];
+  const int64_t count = b_.expert_first[static_cast<size_t>(number) + 1] - b_.expert_first[static_cast<size_t>(number)];
   if (count == 0) return;
   const auto [begin, end] = team.range(count);
   for (int64_t j = begin; j < end; ++j) {
-    const int64_t r = mine[static_cast<size_t>(j)] / k;
+    const int64_t r = mine[j] / k;
     std::copy_n(b_.packed_x.codes.begin() + r * d, d, b_.packed_wide.codes.begin() + j * d);
     std::copy_n(b_.packed_x.scales.begin() + r * d / 32, d / 32, b_.packed_wide.scales.begin() + j * d / 32);
   }
@@ -71,14 +82,14 @@ void V41Step::run_expert(const V41Expert& expert, int32_t number, Team& team) {
   team.barrier();
   for (int64_t j = begin; j < end; ++j) {
     float* hidden = b_.expert_in1.data() + j * inter;
-    gated(hidden, b_.expert_in3.data() + j * inter, b_.route_weights[static_cast<size_t>(mine[static_cast<size_t>(j)])], c.swiglu_limit, inter, hidden);
+    gated(hidden, b_.expert_in3.data() + j * inter, b_.route_weights[static_cast<size_t>(mine[j])], c.swiglu_limit, inter, hidden);
     b_.packed_o.pack(hidden, j, inter);
   }
   team.barrier();
   linear_fp4(b_.packed_o.rows(count), expert.w2, b_.expert_out.data(), d, team);
   team.barrier();
   for (int64_t j = begin; j < end; ++j) {
-    float* sum = b_.expert_sum.data() + mine[static_cast<size_t>(j)] / k * d;
+    float* sum = b_.expert_sum.data() + mine[j] / k * d;
     const float* out = b_.expert_out.data() + j * d;
     for (int64_t i = 0; i < d; ++i) sum[i] += out[i];
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/half.h"
+#include "kernels/lane_dot.h"
 #include "model/v41_config.h"
 
 namespace deepinfer::model {
@@ -16,10 +17,7 @@ inline float round_bf16(float x) { return to_f32(to_bf16(x)); }
 
 // out = bf16(w * (x / sqrt(mean(x^2) + eps))), sums in f32; out may be x.
 inline void v41_rms_norm(const float* x, const bf16* w, int64_t n, float eps, float* out) {
-  float lanes[8] = {};
-  for (int64_t i = 0; i < n; i += 8)  // n is a multiple of 32
-    for (int k = 0; k < 8; ++k) lanes[k] += x[i + k] * x[i + k];
-  const float sum = ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
+  const float sum = lane_dot(x, x, n);
   const float scale = 1.0f / std::sqrt(sum / static_cast<float>(n) + eps);
   for (int64_t i = 0; i < n; ++i) out[i] = round_bf16(x[i] * scale * to_f32(w[i]));
 }

@@ -64,7 +64,8 @@ struct V41Buffers {
   std::vector<float> expert_in1, expert_in3, expert_out;  // [rows, inter] twice, [rows, d]
   std::vector<float> engram_in, engram_out;       // [rows, columns * dim], [rows, 5 d]
   std::vector<float> final_x;                     // [logit rows, d]
-  std::vector<int32_t> expert_rows;               // [rows]: those that chose the expert at hand
+  std::vector<int32_t> expert_choices;            // [rows * k]: places in routes, grouped by expert, rows ascending
+  std::vector<int32_t> expert_first;              // [experts + 1]: where an expert's choices begin
   std::vector<float> expert_sum;                  // [rows, d]
   std::vector<std::vector<float>> scratch;        // one a thread
   std::vector<std::vector<int32_t>> int_scratch;
@@ -118,6 +119,7 @@ class V41Step {
   // v41_experts.cc
   void experts(int32_t layer, Team& team);
   void route(int32_t layer, Team& team);
+  void group_choices(int32_t num_experts);
   void run_expert(const V41Expert& expert, int32_t number, Team& team);
   void run_shared(const V41SharedExpert& shared, Team& team);
 

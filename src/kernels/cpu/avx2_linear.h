@@ -10,6 +10,7 @@
 
 #include <cstring>
 
+#include "kernels/cpu/chunk_walk.h"
 #include "kernels/cpu/linear_kernels.h"
 #include "kernels/cpu/tiles.h"
 
@@ -23,7 +24,6 @@ using panels::kQuadBytes;
 
 constexpr int kLanes = 8;           // outputs of a vector: half a panel
 constexpr int64_t kRowBlock = 192;  // rows whose int8 activations stay in the L2 cache while panels pass
-constexpr int kDepth = 256;         // k of a decoded chunk
 constexpr int kTileRowsVnni = 6, kTileRowsPlain = 4, kTileRowsFloat = 6;
 
 DI_INLINE inline __m256i load_bytes(const std::byte* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
@@ -127,6 +127,7 @@ struct BlockScales {
 };
 
 struct alignas(64) DecodedChunk {
+  static constexpr int kDepth = 256;  // k
   std::byte codes[kDepth * kOutputs];
   float scale[kDepth / 16 * kOutputs];
   float offset[kDepth / 16 * kOutputs];
@@ -259,36 +260,13 @@ DI_INLINE inline void store_row(const Output& out, int64_t row, const PanelSet& 
   for (int64_t o = 0; o < (left < kOutputs ? left : kOutputs); ++o) y[o] = bias != nullptr ? acc[o] + bias[o] : acc[o];
 }
 
-struct ChunkKernels {
-  void (*decode)(const std::byte* panel, int64_t first, int64_t count, DecodedChunk& out);
-  void (*rows)(const Rows&, int64_t first_row, int64_t num_rows, int64_t k, const DecodedChunk&, int64_t depth, float* acc);
-};
-
-void apply_chunks(const PanelSet& set, const Rows& rows, int64_t num_rows, const Output& out, int64_t begin, int64_t end,
-                  const ChunkKernels& kernels) {
-  const int64_t block_k = set.format.block_k(), blocks = (set.cols + block_k - 1) / block_k, step = kDepth / block_k;
-  DecodedChunk chunk;
-  alignas(64) float acc[kRowBlock * kOutputs];
-  for (int64_t row = 0; row < num_rows; row += kRowBlock) {
-    const int64_t count = num_rows - row < kRowBlock ? num_rows - row : kRowBlock;
-    for (int64_t panel = begin; panel < end; ++panel) {
-      std::memset(acc, 0, static_cast<size_t>(count) * kOutputs * sizeof(float));
-      for (int64_t b = 0; b < blocks; b += step) {
-        const int64_t here = blocks - b < step ? blocks - b : step;
-        kernels.decode(set.data + panel * set.stride, b, here, chunk);
-        kernels.rows(rows, row, count, b * block_k, chunk, here * block_k, acc);
-      }
-      for (int64_t i = 0; i < count; ++i) store_row(out, row + i, set, panel, acc + i * kOutputs);
-    }
-  }
-}
-
 template <bool kVnni>
 void apply_integer(const PanelSet& set, const Rows& rows, int64_t num_rows, const Output& out, int64_t begin, int64_t end) {
   with_format(set.dtype, [&]<Format F>() {
     constexpr bool kWide = is_wide(F.codes);
-    apply_chunks(set, rows, num_rows, out, begin, end,
-                 {decode<F, kWide && !kVnni>, chunk_rows<kVnni, kWide, F.sub_group, F.offsets>});
+    walk_chunks<kRowBlock, DecodedChunk>(set, rows, num_rows, begin, end,
+                                         {decode<F, kWide && !kVnni>, chunk_rows<kVnni, kWide, F.sub_group, F.offsets>},
+                                         [&](int64_t row, int64_t panel, const float* acc) { store_row(out, row, set, panel, acc); });
   });
 }
 

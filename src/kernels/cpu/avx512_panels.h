@@ -85,11 +85,9 @@ struct BlockScales {
   __m512 scale_, offset_;
 };
 
-constexpr int kDepth = 512;  // k of a decoded chunk: 8 KiB of codes, in the L1 cache
-static_assert(kDepth % 256 == 0);
-
 // A chunk of a panel in plain form, for all formats of one sub group size alike.
 struct alignas(64) DecodedChunk {
+  static constexpr int kDepth = 512;  // k: 8 KiB of codes, in the L1 cache
   std::byte codes[kDepth * kOutputs];
   float scale[kDepth / 16 * kOutputs];
   float offset[kDepth / 16 * kOutputs];

@@ -155,7 +155,7 @@ struct ChunkKernels {
 
 void apply_chunks(const PanelSet& set, const Rows& rows, int64_t num_rows, const Output& out, int64_t begin, int64_t end,
                   const ChunkKernels& kernels) {
-  const int64_t block_k = set.format.block_k(), blocks = (set.cols + block_k - 1) / block_k, step = kDepth / block_k;
+  const int64_t block_k = set.format.block_k(), blocks = (set.cols + block_k - 1) / block_k, step = DecodedChunk::kDepth / block_k;
   DecodedChunk chunk[2];
   alignas(64) float acc[kRowBlock * 2 * kOutputs];
   for (int64_t row = 0; row < num_rows; row += kRowBlock) {

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "kernels/cpu/avx512_panels.h"
+#include "kernels/cpu/chunk_walk.h"
 
 namespace deepinfer::cpu {
 namespace {
@@ -230,42 +231,20 @@ DI_INLINE inline void chunk_tile(const Tile& t, const DecodedChunk& chunk, int64
 }
 
 template <int kSubGroup, bool kOffsets>
-void chunk_rows(const Rows& rows, int64_t first_row, int64_t num_rows, int64_t k, const DecodedChunk& chunk, int64_t groups, float* acc) {
+void chunk_rows(const Rows& rows, int64_t first_row, int64_t num_rows, int64_t k, const DecodedChunk& chunk, int64_t depth, float* acc) {
   row_tiles<kTileRows>(num_rows, [&](int64_t first, int count) DI_INLINE {
     const Tile tile = tile_at(rows, first_row + first, k, kSubGroup);
-    with_count<kTileRows>(count, [&](auto n) DI_INLINE { chunk_tile<kSubGroup, kOffsets, n>(tile, chunk, groups, acc + first * kOutputs); });
+    with_count<kTileRows>(count, [&](auto n) DI_INLINE { chunk_tile<kSubGroup, kOffsets, n>(tile, chunk, depth / 32, acc + first * kOutputs); });
   });
-}
-
-// How a format is decoded, and which kernel takes the result.
-struct ChunkKernels {
-  void (*decode)(const std::byte* panel, int64_t first, int64_t count, DecodedChunk& out);
-  void (*rows)(const Rows&, int64_t first_row, int64_t num_rows, int64_t k, const DecodedChunk&, int64_t groups, float* acc);
-};
-
-void apply_chunks(const PanelSet& set, const Rows& rows, int64_t num_rows, const Output& out, int64_t begin, int64_t end,
-                  const ChunkKernels& kernels) {
-  const int64_t block_k = set.format.block_k(), blocks = (set.cols + block_k - 1) / block_k, step = kDepth / block_k;
-  DecodedChunk chunk;
-  alignas(64) float acc[kRowBlock * kOutputs];
-  for (int64_t row = 0; row < num_rows; row += kRowBlock) {
-    const int64_t count = num_rows - row < kRowBlock ? num_rows - row : kRowBlock;
-    for (int64_t panel = begin; panel < end; ++panel) {
-      std::memset(acc, 0, static_cast<size_t>(count) * kOutputs * sizeof(float));
-      for (int64_t b = 0; b < blocks; b += step) {
-        const int64_t here = blocks - b < step ? blocks - b : step;
-        kernels.decode(set.data + panel * set.stride, b, here, chunk);
-        kernels.rows(rows, row, count, b * block_k, chunk, here * block_k / 32, acc);
-      }
-      for (int64_t i = 0; i < count; ++i) store_outputs(out, row + i, set, panel, _mm512_load_ps(acc + i * kOutputs));
-    }
-  }
 }
 
 void apply_integer(const PanelSet& set, const Rows& rows, int64_t num_rows, const Output& out, int64_t begin, int64_t end) {
   with_format(set.dtype, [&]<Format F>() {
     if (num_rows <= kDirectRows) return apply_direct<F>(set, rows, num_rows, out, begin, end);
-    apply_chunks(set, rows, num_rows, out, begin, end, {decode<F, false>, chunk_rows<F.sub_group, F.offsets>});
+    walk_chunks<kRowBlock, DecodedChunk>(set, rows, num_rows, begin, end, {decode<F, false>, chunk_rows<F.sub_group, F.offsets>},
+                                         [&](int64_t row, int64_t panel, const float* acc) DI_INLINE {
+                                           store_outputs(out, row, set, panel, _mm512_load_ps(acc));
+                                         });
   });
 }
 
