@@ -118,8 +118,8 @@ Outcome prepare_chat(Service& service, const json::object& body, std::string mod
   const recipe::Prompt& rendered = std::get<recipe::Prompt>(prompt);
   Outcome out = make_generation(service, std::move(chat->options), recipe::prompt_tokens(rendered, service.tokenizer), std::move(model), true);
   if (Generation* generation = std::get_if<Generation>(&out)) {
-    generation->info.starts_in_reasoning = rendered.starts_in_reasoning;
-    generation->output.starts_in_reasoning = rendered.starts_in_reasoning;
+    generation->info.starts_in_reasoning = rendered.starts_in_reasoning();
+    generation->output.syntax = rendered.syntax;
   }
   return out;
 }

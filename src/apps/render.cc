@@ -39,7 +39,7 @@ void print_json(const recipe::Prompt& prompt, const std::vector<TokenId>& ids) {
     if (s.kind == recipe::Segment::Kind::kSpecial) one["id"] = s.id;
     segments.push_back(std::move(one));
   }
-  const boost::json::object out{{"ids", boost::json::value_from(ids)}, {"segments", std::move(segments)}, {"starts_in_reasoning", prompt.starts_in_reasoning}};
+  const boost::json::object out{{"ids", boost::json::value_from(ids)}, {"segments", std::move(segments)}, {"starts_in_reasoning", prompt.starts_in_reasoning()}};
   std::puts(boost::json::serialize(out).c_str());
 }
 

@@ -99,7 +99,7 @@ class Run {
   Result<Generated> answer_conversation() {
     if (served_.renderer == nullptr) return Error{Code::kUnsupported, "this model has no chat template; use --raw or --chat-template FILE"};
     DI_TRY(const recipe::Prompt prompt, served_.renderer->render(conversation_));
-    return answer_tokens(recipe::prompt_tokens(prompt, *served_.text.tokenizer), {.starts_in_reasoning = prompt.starts_in_reasoning});
+    return answer_tokens(recipe::prompt_tokens(prompt, *served_.text.tokenizer), {.syntax = prompt.syntax});
   }
 
   Result<Generated> answer_tokens(std::vector<TokenId> ids, recipe::OutputOptions output) {

@@ -18,6 +18,7 @@ enum class FinishReason : uint8_t {
   kStop,       // a stop token was sampled
   kLength,     // max_tokens reached
   kContext,    // the model's context is full
+  kContentFilter,  // a filter in front of or behind the model ended it; never this engine's own
   kCancelled,  // cancel() or cancel_choice() was called
   kError,      // a fault that ended this request alone; TokenEvent::message says which
 };

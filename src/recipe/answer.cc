@@ -39,6 +39,7 @@ void Answer::finish_choice(Choice& choice, const OutputEvent& event) {
     case FinishReason::kStop: choice.finish_reason = "stop"; break;
     case FinishReason::kLength:
     case FinishReason::kContext: choice.finish_reason = "length"; break;
+    case FinishReason::kContentFilter: choice.finish_reason = "content_filter"; break;
     case FinishReason::kCancelled:
       choice.finish_reason = "cancelled";
       cancelled_ = !failed_;

@@ -188,7 +188,10 @@ Result<Prompt> ChatTemplate::render_with(const Handle& handle, const TemplateTra
     prompt.segments.back().text.resize(at);
     if (at == 0) prompt.segments.pop_back();
   }
-  prompt.starts_in_reasoning = ends_in_open_think(prompt.segments);
+  if (ends_in_open_think(prompt.segments)) {
+    prompt.syntax.start = AnswerSyntax::Start::kReasoning;
+    prompt.syntax.trim_start = true;
+  }
   return prompt;
 }
 

@@ -188,13 +188,13 @@ TEST(ChatTemplate, KnowsWhenThePromptEndsInThinking) {
   const std::string tail = "{{ messages[-1].content }}{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% else %}<think>\n{% endif %}";
   const auto chat_template = make(tail, tokenizer);
   Conversation conversation = user_says("<think>");
-  EXPECT_TRUE(chat_template->render(conversation)->starts_in_reasoning);
+  EXPECT_TRUE(chat_template->render(conversation)->starts_in_reasoning());
   conversation.thinking = false;
-  EXPECT_FALSE(chat_template->render(conversation)->starts_in_reasoning);
+  EXPECT_FALSE(chat_template->render(conversation)->starts_in_reasoning());
   // Where <think> is no control token, the text counts.
   const FakeTokenizer plain({{1, "<|im_start|>", true}});
-  EXPECT_TRUE(make("{{ messages[0].content }}<think>\n", plain)->render(user_says("x"))->starts_in_reasoning);
-  EXPECT_FALSE(make(kChatMl, tokenizer)->render(user_says("<think>"))->starts_in_reasoning);
+  EXPECT_TRUE(make("{{ messages[0].content }}<think>\n", plain)->render(user_says("x"))->starts_in_reasoning());
+  EXPECT_FALSE(make(kChatMl, tokenizer)->render(user_says("<think>"))->starts_in_reasoning());
 }
 
 TEST(ChatTemplate, ContinuesTheLastTurn) {

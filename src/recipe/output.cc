@@ -21,7 +21,7 @@ struct OutputParser::State {
     by_text = options.split_reasoning && !(open_id && close_id);
     if (!options.split_reasoning) {
       phase = Phase::kAnswer;
-    } else if (options.starts_in_reasoning) {
+    } else if (options.syntax.start == AnswerSyntax::Start::kReasoning) {
       enter(Phase::kReasoning);
     }
   }

@@ -89,11 +89,11 @@ TEST(OutputParser, SplitsReasoningByTokens) {
   spelled.encode("a </think> b", tokenizer::Recognize::kNothing, ids);
   ids.push_back(kClose);
   ids.push_back(FakeTokenizer::kFirstByte + 'c');
-  got = run(spelled, {.starts_in_reasoning = true}, ids, FinishReason::kLength);
+  got = run(spelled, {.syntax = {.start = AnswerSyntax::Start::kReasoning}}, ids, FinishReason::kLength);
   EXPECT_EQ(got.reasoning, "a </think> b");
   EXPECT_EQ(got.content, "c");
   // Ended inside.
-  got = run_text(tokenizer, {.starts_in_reasoning = true}, "hm\n\n");
+  got = run_text(tokenizer, {.syntax = {.start = AnswerSyntax::Start::kReasoning}}, "hm\n\n");
   EXPECT_EQ(got.shown, "RhRmR\n\n");
   // Switched off, everything is the answer.
   got = run_text(tokenizer, {.split_reasoning = false}, "<think>\nx</think>\ny");
@@ -114,7 +114,7 @@ TEST(OutputParser, SplitsReasoningByText) {
   got = run_text(tokenizer, {}, "<think>a<</think>b");
   EXPECT_EQ(got.reasoning, "a<");
   EXPECT_EQ(got.content, "b");
-  got = run_text(tokenizer, {.starts_in_reasoning = true}, "a\n\n</thin");
+  got = run_text(tokenizer, {.syntax = {.start = AnswerSyntax::Start::kReasoning}}, "a\n\n</thin");
   EXPECT_EQ(got.reasoning, "a\n\n</thin");
 }
 
@@ -197,7 +197,7 @@ struct Whole {
 Whole whole(std::string text, const OutputOptions& options) {
   Whole out;
   const auto lead = [](std::string& t) { t.erase(0, std::min(t.find_first_not_of('\n'), t.size())); };
-  bool reasoning = options.starts_in_reasoning;
+  bool reasoning = options.syntax.start == AnswerSyntax::Start::kReasoning;
   if (!reasoning && text.starts_with("<think>")) {
     reasoning = true;
     text.erase(0, 7);
@@ -234,7 +234,8 @@ TEST(OutputParser, EqualsTheTwinHoweverTokensCutTheText) {
     return text;
   };
   for (int round = 0; round < 4000; ++round) {
-    OutputOptions options{.starts_in_reasoning = rng.below(2) == 0, .keep_token_events = true};
+    OutputOptions options{.keep_token_events = true};
+    if (rng.below(2) == 0) options.syntax.start = AnswerSyntax::Start::kReasoning;
     for (uint64_t i = rng.below(4); i > 0; --i) options.stop.push_back(words(1 + static_cast<int>(rng.below(3))));
     std::string text = words(static_cast<int>(rng.below(12)));
     if (rng.below(3) == 0) text = "<think>" + text;
@@ -312,7 +313,7 @@ TEST(OutputParser, IsLinear) {
   const FakeTokenizer tokenizer = without_think();
   const std::string as(200'000, 'a'), newlines(200'000, '\n');
   EXPECT_EQ(run_text(tokenizer, {.stop = {std::string(4'000, 'a') + "b", "ab"}}, as).content, as);
-  EXPECT_EQ(run_text(tokenizer, {.starts_in_reasoning = true}, "x" + newlines + "y").reasoning, "x" + newlines + "y");
+  EXPECT_EQ(run_text(tokenizer, {.syntax = {.start = AnswerSyntax::Start::kReasoning}}, "x" + newlines + "y").reasoning, "x" + newlines + "y");
 }
 
 }  // namespace

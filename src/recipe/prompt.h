@@ -15,15 +15,36 @@
 namespace deepinfer::recipe {
 
 struct Segment {
-  enum class Kind : uint8_t { kSpecial, kPlain };
+  enum class Kind : uint8_t { kSpecial, kPlain, kImage };
   Kind kind = Kind::kPlain;
-  TokenId id = -1;   // kSpecial
-  std::string text;  // kPlain: the bytes; kSpecial: the spelling
+  TokenId id = -1;     // kSpecial; kImage: the id of every position of an image
+  std::string text;    // kPlain: the bytes; kSpecial, kImage: the spelling
+  uint32_t image = 0;  // kImage: index into Prompt::images
+};
+
+// What a tool declares, as far as reading its calls needs it.
+struct DeclaredTool {
+  std::string name;
+  std::vector<std::string> properties;  // of its parameters
+};
+
+// How the answer to a prompt is to be read (output.h).
+struct AnswerSyntax {
+  // kJson: JSON mode without thinking; kToolCalls: the prompt ends with a forced opener of tool calls.
+  enum class Start : uint8_t { kAnswer, kReasoning, kJson, kToolCalls };
+  Start start = Start::kAnswer;
+  bool trim_start = false;        // newlines that the answer begins with are not part of it (those after <think> and </think> never are)
+  bool parse_tool_calls = false;  // DSML markup (DeepSeek dialects with active tools) becomes tool calls; else it is text
+  bool parse_json = false;        // JSON mode of DeepSeek dialects: only the first JSON value is shown, without fences and text around it
+  std::vector<DeclaredTool> tools;
 };
 
 struct Prompt {
   std::vector<Segment> segments;
-  bool starts_in_reasoning = false;  // the rendered prompt ends inside an open <think>
+  std::vector<Image> images;  // in the order in which they stand in the prompt
+  AnswerSyntax syntax;
+
+  bool starts_in_reasoning() const { return syntax.start == AnswerSyntax::Start::kReasoning; }
 };
 
 class PromptRenderer {

@@ -21,6 +21,7 @@ std::string_view role_name(Role role, std::string_view source) {
     case Role::kUser: return "user";
     case Role::kAssistant: return "assistant";
     case Role::kTool: return "tool";
+    case Role::kLatestReminder: return {};  // refused before
   }
   return "user";
 }
@@ -73,7 +74,9 @@ Result<TemplateContext> template_context(const Conversation& conversation, std::
   json::object out;
   json::array messages;
   bool continues = false;
+  if (!conversation.images.empty()) return Error{Code::kInvalidArgument, "this model reads text only: its chat template takes no images"};
   for (const Message& message : conversation.messages) {
+    if (message.role == Role::kLatestReminder) return Error{Code::kInvalidArgument, "this model knows no messages with the role latest_reminder"};
     if (message.prefix) {
       if (message.role != Role::kAssistant || &message != &conversation.messages.back()) {
         return Error{Code::kInvalidArgument, "prefix is for the last message, and an assistant's"};
@@ -86,7 +89,7 @@ Result<TemplateContext> template_context(const Conversation& conversation, std::
   // Null, not absent: transformers passes None, and templates ask `tools is not none`.
   out["tools"] = nullptr;
   out["documents"] = nullptr;
-  if (!conversation.tools.empty()) {
+  if (conversation.tools_active()) {
     json::array tools;
     for (const ToolDefinition& tool : conversation.tools) tools.push_back(tool_value(tool));
     out["tools"] = std::move(tools);

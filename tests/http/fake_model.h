@@ -88,7 +88,7 @@ class FakeRenderer final : public recipe::PromptRenderer {
     }
     if (conversation.thinking.value_or(false)) {
       special(kThink, "<think>");
-      out.starts_in_reasoning = true;
+      out.syntax.start = recipe::AnswerSyntax::Start::kReasoning;
     }
     return out;
   }
