@@ -3,7 +3,9 @@
 //
 // float32 activations must agree to 1e-3. With 8-bit activations no two engines agree; the bounds are 1.5 times the distance that
 // llama.cpp, which rounds alike, has from the same reference (perplexity.json records it), and greedy tokens may part where
-// the reference itself hesitates: below a margin of 0.6 between its first and second choice.
+// the reference itself hesitates: below a margin of 0.6 between its first and second choice. The largest error of a prompt's 32 top
+// logits is an extreme that moves with every order of the sums (0.6 to 1.25 among the instruction sets), so it is bounded loosely;
+// its mean over the prompts, which moves little (0.28 to 0.46), is bounded by llama.cpp's worst (0.57).
 #include "dense_model.h"
 
 namespace deepinfer {
@@ -12,10 +14,10 @@ namespace {
 struct Mode {
   const char* name;
   Activations activations;
-  double logits, logprob_max, perplexity_relative, greedy_margin;
+  double logits, mean_logits, logprob_max, perplexity_relative, greedy_margin;
 };
-constexpr Mode kModes[] = {{"f32", Activations::kF32, 1e-3, 1e-3, 3e-5, 2e-3},
-                           {"fast", Activations::kFast, 1.2, INFINITY, 0.015, 0.6}};
+constexpr Mode kModes[] = {{"f32", Activations::kF32, 1e-3, 1e-3, 1e-3, 3e-5, 2e-3},
+                           {"fast", Activations::kFast, 1.5, 0.57, INFINITY, 0.015, 0.6}};
 
 class RealModel : public ::testing::TestWithParam<std::tuple<const char*, Mode>> {
  protected:
@@ -45,6 +47,8 @@ class RealModel : public ::testing::TestWithParam<std::tuple<const char*, Mode>>
 TEST_P(RealModel, PromptsMeetTheReference) {
   const Mode& mode = std::get<1>(GetParam());
   simdjson::dom::parser parser;
+  double sum_logit = 0;
+  int num_prompts = 0;
   for (const auto prompt : read(parser, "logits.json")["prompts"].get_array()) {
     SCOPED_TRACE(std::string(prompt["name"].get_string().value()));
     const auto ids = token_ids(prompt["ids"]);
@@ -64,9 +68,12 @@ TEST_P(RealModel, PromptsMeetTheReference) {
       }
     });
     EXPECT_LE(worst_logit, mode.logits);
+    sum_logit += worst_logit;
+    ++num_prompts;
     EXPECT_LE(worst_logprob, mode.logprob_max);
     if (std::getenv("DEEPINFER_TEST_VERBOSE") != nullptr) printf("  %zu tokens: top logits %.2e, logprob %.2e\n", ids.size(), worst_logit, worst_logprob);
   }
+  EXPECT_LE(sum_logit / num_prompts, mode.mean_logits);
 }
 
 TEST_P(RealModel, PerplexityMeetsTheReference) {
