@@ -80,19 +80,27 @@ class PackedLinear final : public Linear {
   void apply(const ActivationBuffer& act, int64_t num_rows, const float* bias, float* y, int64_t ldy, Team& team) const override {
     if (num_rows <= 0) return;
     const std::byte* first = act.data() + (num_rows == 1 ? team.index() * record_bytes_ : 0);
+    for_own_panels(team, [&](size_t i, int64_t from, int64_t to) { apply_source(sources_[i], first, num_rows, {y, ldy, bias}, from, to); });
+  }
+
+ private:
+  // visit(source, begin, end): this thread's panels. The one cut of the work, so that a thread reads the memory that it wrote when
+  // packing: the kernel places a page on the memory node of the processor that touches it first.
+  template <class Visit>
+  void for_own_panels(const Team& team, Visit visit) const {
     // Panels go out in pairs, which wide kernels take together, unless that leaves threads without work.
     const int64_t unit = num_panels_ >= int64_t{8} * team.size() ? 2 : 1;
     const auto [unit_begin, unit_end] = team.range((num_panels_ + unit - 1) / unit);
     const int64_t begin = unit_begin * unit, end = std::min(unit_end * unit, num_panels_);
     int64_t set_begin = 0;
-    for (const Source& source : sources_) {
-      const int64_t from = std::max(begin - set_begin, int64_t{0}), to = std::min(end - set_begin, source.set.num_panels);
-      if (from < to) apply_source(source, first, num_rows, {y, ldy, bias}, from, to);
-      set_begin += source.set.num_panels;
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      const int64_t num_panels = sources_[i].set.num_panels;
+      const int64_t from = std::max(begin - set_begin, int64_t{0}), to = std::min(end - set_begin, num_panels);
+      if (from < to) visit(i, from, to);
+      set_begin += num_panels;
     }
   }
 
- private:
   void add(const LinearSource& source) {
     const DTypeInfo info = dtype_info(source.dtype);
     CHECK(is_self_contained(source.dtype));
@@ -166,16 +174,15 @@ class PackedLinear final : public Linear {
       place += source.set.num_panels * source.set.stride;
     }
     workers.run([&](Team& team) {
-      for (size_t i = 0; i < sources_.size(); ++i) {
+      for_own_panels(team, [&](size_t i, int64_t begin, int64_t end) {
         const cpu::PanelSet& set = sources_[i].set;
         const int64_t row = row_bytes(set.dtype, cols_);
-        const auto [begin, end] = team.range(set.num_panels);
         for (int64_t panel = begin; panel < end; ++panel) {
           const int64_t first = panel * panels::kOutputs;
           panels::pack_panel(set.dtype, sources[i].data + first * row, std::min<int64_t>(panels::kOutputs, set.rows - first), cols_,
                              pages_.data() + (set.data - pages_.data()) + panel * set.stride);
         }
-      }
+      });
     });
   }
 
