@@ -3,6 +3,8 @@
 #include <chrono>
 #include <vector>
 
+#include "base/check.h"
+
 namespace deepinfer::apps {
 
 void EventQueue::on_event(const TokenEvent& event) {
@@ -31,6 +33,7 @@ double Generated::decode_tokens_per_s() const {
 Result<Generated> generate(Inference& inference, const tokenizer::Tokenizer& tokenizer, Request request, recipe::OutputOptions output,
                            const GenerateHooks& hooks, const Clock& clock) {
   constexpr int32_t kPollMs = 50;
+  CHECK(request.n == 1);
   const auto queue = std::make_shared<EventQueue>();
   const int64_t begin = clock.now_ns();
   const auto since_begin = [&] { return static_cast<double>(clock.now_ns() - begin) / 1e9; };
@@ -40,7 +43,10 @@ Result<Generated> generate(Inference& inference, const tokenizer::Tokenizer& tok
   Generated out;
   std::vector<recipe::OutputEvent> visible;
   for (bool finished = false, cancelled = false; !finished;) {
-    if (!cancelled && (parser.stopped() || (hooks.cancelled && hooks.cancelled()))) {
+    if (!cancelled && parser.stopped()) {
+      inference.cancel_choice(id, 0);  // an answer that met its stop string is finished, not cancelled
+      cancelled = true;
+    } else if (!cancelled && hooks.cancelled && hooks.cancelled()) {
       inference.cancel(id);
       cancelled = true;
     }

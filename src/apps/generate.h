@@ -41,7 +41,7 @@ struct GenerateHooks {
   std::function<bool()> cancelled;  // asked some 20 times a second
 };
 
-// Errors: those of submit(); kInternal (the request failed in the engine).
+// `request` has one choice. Errors: those of submit(); kInternal (the request failed in the engine).
 Result<Generated> generate(Inference& inference, const tokenizer::Tokenizer& tokenizer, Request request, recipe::OutputOptions output,
                            const GenerateHooks& hooks, const Clock& clock);
 
