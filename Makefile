@@ -29,11 +29,15 @@ test: build
 bench: build
 	$(DEEPINFER) bench $(MODEL)
 
-# The product's own sources with clang-19: its warnings, thread safety, clang-tidy. Tests are compiled by g++ alone.
+# All sources but the tests through clang-tidy, whose checks (.clang-tidy) include clang's own warnings, thread safety among them: one
+# pass of the front end a file and no object code. Tests are compiled by g++ alone.
 lint:
 	@tools/install-dependencies build lint
 	@$(MAKE) --no-print-directory build/lint/build.ninja PRESET=lint
-	cmake --build build/lint --target deepinfer -- -k 0
+	@cmake --build build/lint --target di_git_description | tail -n 1
+	@run-clang-tidy-19 -p build/lint -quiet '$(CURDIR)/(src|tools|bench|fuzz)/(?!.*_test\.cc$$)' >build/lint/clang-tidy.log 2>&1 || \
+		{ grep -vE '^\[|warnings? generated' build/lint/clang-tidy.log; exit 1; }
+	@head -n 1 build/lint/clang-tidy.log
 	tools/tidy.py
 
 # Builds the libFuzzer targets; run one as build/fuzz/fuzz/NAME fuzz/corpus/NAME.

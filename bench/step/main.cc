@@ -31,7 +31,7 @@ class StepBench {
     arena_ = static_cast<std::byte*>(std::aligned_alloc(2 << 20, static_cast<size_t>((bytes + (2 << 20) - 1) / (2 << 20) * (2 << 20))));
     std::memset(arena_, 0x3c, static_cast<size_t>(bytes));  // bf16 0.0115
     model_.reserve({.max_rows = 512, .max_sequences = 16, .max_logit_rows = 16, .max_context = 8192}, workers_);
-    logits_.resize(static_cast<size_t>(16 * m.info().vocab_size));
+    logits_.resize(16 * static_cast<size_t>(m.info().vocab_size));
     for (int32_t b = 0; b < kBlocks; ++b) table_.push_back(b);
   }
   ~StepBench() { std::free(arena_); }

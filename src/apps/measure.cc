@@ -20,7 +20,7 @@ class Bench {
       : model_(model), workers_(workers), arena_(arena), max_rows_(max_rows), tokens_(static_cast<size_t>(max_tokens)) {
     const int32_t block_tokens = model.kv_layout().block_tokens;
     blocks_per_sequence_ = (max_tokens + block_tokens - 1) / block_tokens;
-    blocks_.resize(static_cast<size_t>(blocks_per_sequence_ * num_sequences));
+    blocks_.resize(static_cast<size_t>(blocks_per_sequence_) * static_cast<size_t>(num_sequences));
     std::iota(blocks_.begin(), blocks_.end(), 0);
     for (size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = static_cast<TokenId>(mix(i) % static_cast<uint64_t>(model.info().vocab_size));
     logits_.resize(static_cast<size_t>(num_sequences) * static_cast<size_t>(model.info().vocab_size));
@@ -53,7 +53,8 @@ class Bench {
  private:
   static uint64_t mix(uint64_t i) { return (i + 1) * 0x9e3779b97f4a7c15u >> 33; }
   std::span<const BlockId> table(int32_t sequence) const {
-    return std::span(blocks_).subspan(static_cast<size_t>(sequence * blocks_per_sequence_), static_cast<size_t>(blocks_per_sequence_));
+    const auto length = static_cast<size_t>(blocks_per_sequence_);
+    return std::span(blocks_).subspan(static_cast<size_t>(sequence) * length, length);
   }
 
   model::Model& model_;

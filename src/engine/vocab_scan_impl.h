@@ -70,7 +70,7 @@ inline Doubles weights_at(const float* x, double max, double inv_temperature) {
 }
 
 bool find_block_max_impl(const float* x, int32_t n, float* block_max) {
-  Ints unordered{};
+  Ints ordered = ~Ints{};  // lanes become 0 by NaN, which alone is not <= infinity
   bool nan = false;
   for (int32_t begin = 0, block = 0; begin < n; begin += kScanBlock, ++block) {
     const int32_t end = begin + kScanBlock < n ? begin + kScanBlock : n;
@@ -79,7 +79,7 @@ bool find_block_max_impl(const float* x, int32_t n, float* block_max) {
     for (; i + kFloats <= end; i += kFloats) {
       Floats v;
       std::memcpy(&v, x + i, sizeof v);
-      unordered |= v != v;
+      ordered &= v <= kInfinity;
       max = v > max ? v : max;
     }
     float best = -kInfinity;
@@ -90,7 +90,7 @@ bool find_block_max_impl(const float* x, int32_t n, float* block_max) {
     }
     block_max[block] = best;
   }
-  for (int32_t lane = 0; lane < kFloats; ++lane) nan |= unordered[lane] != 0;
+  for (int32_t lane = 0; lane < kFloats; ++lane) nan |= ordered[lane] == 0;
   return !nan;
 }
 

@@ -44,7 +44,7 @@ class Binder {
       : checkpoint_(checkpoint), config_(config), used_(checkpoint.tensors().size(), false) {}
 
   // Binds `out` if `wanted`.
-  Result<> bind(std::string_view role, int layer, bool wanted, std::vector<int64_t> shape, const TensorView*& out) {
+  Result<> bind(std::string_view role, int layer, bool wanted, const std::vector<int64_t>& shape, const TensorView*& out) {
     if (!wanted) return {};
     const std::string name = dense_tensor_name(config_.naming, role, layer);
     const TensorView* tensor = checkpoint_.find(name);
@@ -89,8 +89,8 @@ class Binder {
 };
 
 Result<> bind_layer(Binder& binder, const DenseConfig& c, int layer, DenseLayerWeights& w) {
-  const auto bind = [&](std::string_view role, bool wanted, std::vector<int64_t> shape, const TensorView*& out) {
-    return binder.bind(role, layer, wanted, std::move(shape), out);
+  const auto bind = [&](std::string_view role, bool wanted, const std::vector<int64_t>& shape, const TensorView*& out) {
+    return binder.bind(role, layer, wanted, shape, out);
   };
   const int64_t hidden = c.hidden_size, intermediate = c.intermediate_size;
   DI_TRY(bind("attention_norm", true, {hidden}, w.attention_norm));

@@ -246,7 +246,7 @@ Result<> Safetensors::open_shards(const std::string& folder, std::string_view in
   }
   if (shards.empty()) return corrupt(index_path, "weight_map is empty");
   for (auto& [shard, expected] : shards) {
-    const std::string path = folder + "/" + shard;
+    const std::string path = fmt::format("{}/{}", folder, shard);
     auto mapping = io::MappedFile::open(path);
     if (!mapping) return Error{mapping.error().code, fmt::format("{}, named in {}", mapping.error().message, index_path)};
     mappings_.push_back(std::move(*mapping));

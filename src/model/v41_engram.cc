@@ -130,7 +130,7 @@ void EngramHash::rows(int32_t engram_index, std::span<const int32_t> recent, int
     mixed ^= static_cast<uint64_t>(dead ? pad_ : recent[at]) * static_cast<uint64_t>(multiplier[at]);
     if (k == 0) continue;
     for (int32_t head = 0; head < num_heads_; ++head) {
-      const size_t column = static_cast<size_t>((k - 1) * num_heads_ + head);
+      const size_t column = static_cast<size_t>(k - 1) * static_cast<size_t>(num_heads_) + static_cast<size_t>(head);
       // Ids and multipliers are such that products stay below 2^63, so the residue is that of the signed number too.
       ids[column] = static_cast<int64_t>(mixed % static_cast<uint64_t>(primes_[first + column])) + offsets_[first + column];
     }

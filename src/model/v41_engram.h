@@ -29,7 +29,8 @@ class EngramHash {
   void rows(int32_t engram_index, std::span<const int32_t> recent, int64_t* ids) const;
 
   std::span<const int64_t> multipliers(int32_t engram_index) const {
-    return std::span(multipliers_).subspan(static_cast<size_t>(engram_index * max_ngram_), static_cast<size_t>(max_ngram_));
+    const auto length = static_cast<size_t>(max_ngram_);
+    return std::span(multipliers_).subspan(static_cast<size_t>(engram_index) * length, length);
   }
 
  private:

@@ -27,7 +27,7 @@ class Binder {
   }
 
   const bf16* vector(const std::string& name, int64_t n) { return reinterpret_cast<const bf16*>(take(name, DType::kBF16, {n})); }
-  const float* floats(const std::string& name, std::vector<int64_t> shape) {
+  const float* floats(const std::string& name, const std::vector<int64_t>& shape) {
     return reinterpret_cast<const float*>(take(name, DType::kF32, shape));
   }
   const bf16* values(const std::string& name, int64_t rows, int64_t cols) {

@@ -220,7 +220,7 @@ void OutputParser::State::hand_out(OutputEvent::Kind kind, size_t end) {
   begin_position += end - begin;
   begin = end;
   while (!waiting.empty() && waiting.front().position < begin_position) {
-    event.tokens.push_back(std::move(waiting.front().event));
+    event.tokens.push_back(waiting.front().event);
     waiting.pop_front();
   }
 }

@@ -16,9 +16,9 @@ constexpr std::array<uint8_t, 128> make_ascii_classes() {
   for (int c = 'a'; c <= 'z'; ++c) t[c] = kLetter | kAsciiAlpha;
   for (int c = 'A'; c <= 'Z'; ++c) t[c] = kLetter | kAsciiAlpha;
   for (int c = '0'; c <= '9'; ++c) t[c] = kNumber;
-  for (const char c : std::string_view("!\"#%&'()*,-./:;?@[\\]_{}")) t[static_cast<size_t>(c)] = kPunctuation;
-  for (const char c : std::string_view("$+<=>^`|~")) t[static_cast<size_t>(c)] = kSymbol;
-  for (const char c : std::string_view("\t\v\f ")) t[static_cast<size_t>(c)] = kSpace;
+  for (const char c : std::string_view("!\"#%&'()*,-./:;?@[\\]_{}")) t[static_cast<unsigned char>(c)] = kPunctuation;
+  for (const char c : std::string_view("$+<=>^`|~")) t[static_cast<unsigned char>(c)] = kSymbol;
+  for (const char c : std::string_view("\t\v\f ")) t[static_cast<unsigned char>(c)] = kSpace;
   t['\r'] = t['\n'] = kSpace | kNewline;
   return t;
 }
