@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/half.h"
+#include "kernels/linear.h"
 
 namespace deepinfer {
 
@@ -19,6 +20,10 @@ struct EngramGateParams {
 
 // dot_i = sum_c X_ic qw_ic kw_ic K_ic / (rms(X_i) rms(K_i) sqrt(hidden)); gate_i = sigmoid(sign(dot_i) sqrt(max(|dot_i|, 1e-6))).
 // One token, on the calling thread.
-void engram_gate(const EngramGateParams& p);
+void engram_gate(const EngramGateParams& p, Isa isa);
+
+namespace ref {
+void engram_gate(const EngramGateParams& p);  // sums in double
+}
 
 }  // namespace deepinfer

@@ -36,14 +36,11 @@ TEST(HyperConnection, FrozenCoefficients) {
 // Scalar streams 1..4 and y = 10: a transposed comb would give other numbers.
 TEST(HyperConnection, FrozenInAndOut) {
   const HyperCoefficients c = frozen();
-  const auto workers = Workers::create(1, false);
   float streams[4] = {1, 2, 3, 4}, u = 0;
   const float y = 10;
-  const HyperParams p{.num_rows = 1, .hidden = 1, .norm_eps = 0, .hc_eps = 1e-6f, .sinkhorn_iters = 20};
-  workers->run([&](Team& team) {
-    hyper_collapse(p, c.pre, 4, streams, &u, team);
-    hyper_expand(p, &c, &y, streams, team);
-  });
+  const HyperParams p{.hidden = 1, .norm_eps = 0, .hc_eps = 1e-6f, .sinkhorn_iters = 20};
+  hyper_collapse(p, c.pre, streams, &u, Isa::kPortable);
+  hyper_expand(p, c, &y, 0, 1, streams, Isa::kPortable);
   EXPECT_NEAR(u, 5.24687, 5.3 / 256);  // bf16
   const float expected[4] = {7.8234f, 11.8765f, 17.5506f, 19.3268f};
   for (int k = 0; k < 4; ++k) EXPECT_NEAR(streams[k], expected[k], expected[k] / 256);

@@ -1,29 +1,16 @@
 #include "kernels/index_select.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
-#include "base/half.h"
-#include "kernels/lane_dot.h"
+#include "base/check.h"
+#include "kernels/cpu/v41_kernels.h"
 
 namespace deepinfer {
-namespace {
-
-float round_bf16(float x) { return to_f32(to_bf16(x)); }
-
-}  // namespace
-
-void index_scores(const IndexScoreParams& p) {
-  for (int32_t t = 0; t < p.num_keys; ++t) {
-    const float* key = p.keys + int64_t{t} * p.head_dim;
-    float score = 0;
-    for (int32_t h = 0; h < p.num_heads; ++h) {
-      const float product = lane_dot(p.q + int64_t{h} * p.head_dim, key, p.head_dim);
-      score += round_bf16(std::max(round_bf16(product), 0.0f) * p.weights[h]);
-    }
-    p.scores[t] = round_bf16(score);
-  }
+void index_scores(const IndexScoreParams& p, Isa isa) {
+  DCHECK(p.head_dim % 32 == 0);
+  DCHECK(p.head_dim <= kMaxIndexDim);
+  cpu::v41_kernels(isa).index_scores(p);
 }
 
 int32_t select_top(std::span<const float> scores, int32_t k, int32_t* out, int32_t* scratch) {

@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t kPage = 4096;
 constexpr int64_t kMemoryBytes = int64_t{1} << 30;
+constexpr int kRepeats = 5;
 
 cpu::RoofLoops loops_of(Isa isa) {
   switch (isa) {
@@ -27,11 +28,11 @@ cpu::RoofLoops loops_of(Isa isa) {
 
 double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// Bytes a second over the first num_bytes of `data`, read `passes` times by all threads; the best of five.
-double read_rate(const cpu::RoofLoops& loops, const std::byte* data, int64_t num_bytes, int passes, Workers& workers) {
+// Bytes a second over the first num_bytes of `data`, read `passes` times by all threads; the best of `repeats`.
+double read_rate(const cpu::RoofLoops& loops, const std::byte* data, int64_t num_bytes, int passes, int repeats, Workers& workers) {
   const int64_t whole_bytes = num_bytes / kPage * kPage;
   double best = 0;
-  for (int repeat = 0; repeat < 5; ++repeat) {
+  for (int repeat = 0; repeat < repeats; ++repeat) {
     const double begin = seconds();
     workers.run([&](Team& team) {
       const auto [from, to] = team.range(num_bytes / kPage);
@@ -42,12 +43,11 @@ double read_rate(const cpu::RoofLoops& loops, const std::byte* data, int64_t num
   return best;
 }
 
-double arithmetic_rate(double (*loop)(int64_t), Workers& workers) {
+double arithmetic_rate(double (*loop)(int64_t), int64_t iterations, int repeats, Workers& workers) {
   if (loop == nullptr) return 0;
   std::vector<double> ops(static_cast<size_t>(workers.size()));
   double best = 0;
-  int64_t iterations = 10000;
-  for (int repeat = 0; repeat < 8; ++repeat) {
+  for (int repeat = 0; repeat < repeats; ++repeat) {
     const double begin = seconds();
     workers.run([&](Team& team) { ops[static_cast<size_t>(team.index())] = loop(iterations); });
     const double took = seconds() - begin;
@@ -66,13 +66,18 @@ Roof measure_roof(Isa isa, int64_t model_bytes, Workers& workers) {
   const Pages pages(kMemoryBytes);
   for (int64_t at = 0; at < kMemoryBytes; at += kPage) std::memset(pages.data() + at, static_cast<int>(at >> 12), kPage);
   Roof roof;
-  roof.read_bytes_per_s = read_rate(loops, pages.data(), kMemoryBytes, 1, workers);
+  roof.read_bytes_per_s = read_rate(loops, pages.data(), kMemoryBytes, 1, kRepeats, workers);
   const int64_t bytes = std::clamp<int64_t>(model_bytes, kPage * workers.size(), kMemoryBytes);
-  roof.read_model_bytes_per_s = read_rate(loops, pages.data(), bytes, static_cast<int>(std::max<int64_t>(1, kMemoryBytes / bytes)), workers);
-  roof.int8_ops_per_s = arithmetic_rate(loops.int8, workers);
-  roof.bf16_ops_per_s = arithmetic_rate(loops.bf16, workers);
+  roof.read_model_bytes_per_s = read_rate(loops, pages.data(), bytes, static_cast<int>(std::max<int64_t>(1, kMemoryBytes / bytes)), kRepeats, workers);
+  roof.int8_ops_per_s = arithmetic_rate(loops.int8, 10000, 8, workers);
+  roof.bf16_ops_per_s = arithmetic_rate(loops.bf16, 10000, 8, workers);
   return roof;
 }
+
+double read_bytes_per_s(Isa isa, const std::byte* data, int64_t num_bytes, Workers& workers) {
+  return read_rate(loops_of(isa), data, num_bytes, 1, 1, workers);
+}
+double bf16_ops_per_s(Isa isa, Workers& workers) { return arithmetic_rate(loops_of(isa).bf16, 1000000, 1, workers); }
 
 namespace cpu {
 namespace {

@@ -3,6 +3,7 @@
 // repeats, since a roof is what is possible.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/linear.h"
@@ -19,6 +20,10 @@ struct Roof {
 
 // Takes about two seconds. The arithmetic is that of `isa`.
 Roof measure_roof(Isa isa, int64_t model_bytes, Workers& workers);
+
+// One quick look each, for comparisons in turn with what is measured: a stream over num_bytes at data, once; products for some 10 ms.
+double read_bytes_per_s(Isa isa, const std::byte* data, int64_t num_bytes, Workers& workers);
+double bf16_ops_per_s(Isa isa, Workers& workers);  // 0: the instruction set has none
 
 namespace cpu {
 // One set of loops an instruction set. The arithmetic loops return the operations they made.

@@ -7,12 +7,17 @@
 #include "base/check.h"
 #include "kernels/block_quantize.h"
 #include "kernels/engram_gate.h"
+#include "kernels/index_select.h"
+#include "kernels/v41_rows.h"
 #include "model/v41_step.h"
 
 namespace deepinfer::model {
 namespace {
 
-void resize(std::vector<float>& v, int64_t rows, int64_t cols) { v.resize(static_cast<size_t>(rows * cols)); }
+template <class Array>
+void resize(Array& v, int64_t rows, int64_t cols) {
+  v.resize(static_cast<size_t>(rows * cols));
+}
 
 uint64_t count_parameters(const Checkpoint& checkpoint) {
   uint64_t n = 0;
@@ -25,34 +30,32 @@ uint64_t count_parameters(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-void V41Packed::quantize(const float* x, e4m3* codes, e8m0* scales, int64_t cols) { quantize_fp8(x, cols, 32, codes, scales); }
-
 void V41Step::reserve(const V41Parts& parts, const ModelLimits& limits, int num_threads, V41Buffers& b) {
   const V41Config& c = parts.config;
   const int64_t rows = limits.max_rows, d = c.hidden_size, width = int64_t{c.num_attention_heads} * c.head_dim;
   const int64_t context = limits.max_context > 0 ? limits.max_context : c.max_position_embeddings;
   const int64_t columns = int64_t{std::max(0, c.engram_max_ngram_size - 1)} * c.engram_n_heads * c.engram_head_dim;
   const int64_t low = int64_t{c.o_groups} * c.o_lora_rank;
+  const int64_t index_width = int64_t{c.index_n_heads} * c.index_head_dim, k = c.num_experts_per_tok;
   resize(b.streams, rows, kHyperStreams * d);
   resize(b.pre, rows, kHyperStreams);
-  for (auto* v : {&b.u, &b.x, &b.y, &b.expert_out, &b.expert_sum}) resize(*v, rows, d);
+  resize(b.hyper_dots, rows, kHyperDots);
+  for (auto* v : {&b.u, &b.x, &b.y}) resize(*v, rows, d);
+  for (auto* v : {&b.x16, &b.x8}) resize(*v, rows, d);
   b.coefficients.resize(static_cast<size_t>(rows));
-  b.packed_x.reserve(rows, d);
-  b.packed_qr.reserve(rows, c.q_lora_rank);
-  b.packed_o.reserve(rows, std::max(low, int64_t{c.moe_intermediate_size}));
-  b.packed_wide.reserve(rows, std::max(columns, d));
   resize(b.qr, rows, c.q_lora_rank);
-  resize(b.q, rows, width);
-  resize(b.attention, rows, width);
+  resize(b.qr8, rows, c.q_lora_rank);
+  for (auto* v : {&b.q, &b.attention}) resize(*v, rows, width);
+  for (auto* v : {&b.q16, &b.attention16}) resize(*v, rows, width);
   resize(b.kv, rows, c.head_dim);
-  resize(b.o_low, rows, low);
+  resize(b.kv16, rows, c.head_dim);
+  resize(b.o_low8, rows, low);
   b.window_codes.resize(static_cast<size_t>(rows * c.head_dim));
   b.window_scales.resize(static_cast<size_t>(rows * c.head_dim / 32));
-  resize(b.compressor_kv, rows, c.head_dim);
-  resize(b.compressor_gate, rows, c.head_dim);
-  resize(b.latent, rows, c.head_dim);
+  for (auto* v : {&b.compressor_kv, &b.compressor_gate, &b.latent}) resize(*v, rows, c.head_dim);
+  resize(b.latent16, rows, c.head_dim);
   resize(b.index_key, rows, c.index_head_dim);
-  resize(b.index_q, rows, int64_t{c.index_n_heads} * c.index_head_dim);
+  resize(b.index_q, rows, index_width);
   resize(b.index_weights, rows, c.index_n_heads);
   b.selected.resize(static_cast<size_t>(rows * c.index_topk));
   b.num_selected.resize(static_cast<size_t>(rows));
@@ -61,21 +64,23 @@ void V41Step::reserve(const V41Parts& parts, const ModelLimits& limits, int num_
   resize(b.plain_angles, rows, c.qk_rope_head_dim);
   resize(b.compressed_angles, rows, c.qk_rope_head_dim);
   resize(b.gate_logits, rows, c.n_routed_experts);
-  resize(b.route_weights, rows, c.num_experts_per_tok);
-  b.routes.resize(static_cast<size_t>(rows * c.num_experts_per_tok));
-  b.expert_choices.resize(static_cast<size_t>(rows * c.num_experts_per_tok));
+  resize(b.route_weights, rows, k);
+  for (auto* v : {&b.routes, &b.expert_choices, &b.expert_rows}) resize(*v, rows, k);
   b.expert_first.resize(static_cast<size_t>(c.n_routed_experts) + 1);
-  resize(b.expert_in1, rows, c.moe_intermediate_size);
-  resize(b.expert_in3, rows, c.moe_intermediate_size);
-  resize(b.engram_in, rows, columns);
+  resize(b.hidden8, rows * (k + 1), c.moe_intermediate_size);
+  resize(b.engram8, rows, columns);
   resize(b.engram_out, rows, (kHyperStreams + 1) * d);
-  resize(b.final_x, limits.max_logit_rows, d);
-  // Per thread, one at a time: scores of a context's rows and blocks and a tile of keys; the rows that one query reads; expert scores.
-  const int64_t floats = std::max({2 * context + 64 * c.index_head_dim, int64_t{c.sliding_window + c.index_topk} * c.head_dim,
-                                   int64_t{c.n_routed_experts}});
-  b.scratch.assign(static_cast<size_t>(num_threads), std::vector<float>(static_cast<size_t>(floats)));
-  b.int_scratch.assign(static_cast<size_t>(num_threads), std::vector<int32_t>(static_cast<size_t>(3 * context)));
-  b.pointer_scratch.assign(static_cast<size_t>(num_threads), std::vector<const float*>(static_cast<size_t>(c.sliding_window + c.index_topk)));
+  resize(b.final16, limits.max_logit_rows, d);
+  // floats, one at a time: scores of a context's rows and blocks, and what index_scores keeps; expert scores; angles.
+  const int64_t floats = std::max(2 * context + index_scratch(c.index_n_heads, c.index_head_dim), int64_t{c.n_routed_experts});
+  b.scratch.resize(static_cast<size_t>(num_threads));
+  for (V41Buffers::Scratch& scratch : b.scratch) {
+    resize(scratch.floats, floats, 1);
+    resize(scratch.unit, kUnitRows, kUnitColumns);
+    scratch.ints.resize(static_cast<size_t>(3 * context));
+    resize(scratch.rows16, kSinkBlock + 1, c.head_dim);
+    scratch.list.resize(static_cast<size_t>(c.sliding_window + c.index_topk));
+  }
 }
 
 void V41Step::plan(const StepBatch& batch, std::byte* arena, float* logits, V41Observer* observer) {
@@ -158,8 +163,9 @@ void V41Step::embed(Team& team) {
   team.barrier();
 }
 
-// The dequantised table rows of one position, one after the other.
-void V41Step::engram_row(int32_t table, int64_t r, float* out) const {
+// The dequantised table rows of one position, one after the other. (They are fp8 numbers with a scale for each 32: another round trip
+// would change nothing.)
+void V41Step::engram_row(int32_t table, int64_t r, bf16* out) const {
   const V41Config& c = p_.config;
   const V41Engram& engram = p_.weights.engrams[static_cast<size_t>(table)];
   const V41Row& row = rows_[static_cast<size_t>(r)];
@@ -179,7 +185,7 @@ void V41Step::engram_row(int32_t table, int64_t r, float* out) const {
   for (int32_t column = 0; column < p_.engram.num_columns(); ++column) {
     const int64_t id = ids[static_cast<size_t>(column)];
     DCHECK(id >= 0 && id < engram.num_rows);
-    dequantize_fp8(engram.codes + id * dim, engram.scales + id * dim / 32, dim, 32, out + column * dim);
+    dequantize_fp8(engram.codes + id * dim, engram.scales + id * dim / 32, dim, out + column * dim, p_.isa);
   }
 }
 
@@ -189,45 +195,61 @@ void V41Step::engram(int32_t layer, Team& team) {
   const V41Engram& weights = p_.weights.engrams[static_cast<size_t>(table)];
   const int64_t d = c.hidden_size, cols = weights.wkv.cols;
   const auto [begin, end] = team.range(num_rows());
-  for (int64_t r = begin; r < end; ++r) {
-    engram_row(table, r, b_.engram_in.data() + r * cols);
-    b_.packed_wide.pack(b_.engram_in.data() + r * cols, r, cols);
-  }
+  for (int64_t r = begin; r < end; ++r) engram_row(table, r, b_.engram8.data() + r * cols);
   team.barrier();
-  linear_fp8(b_.packed_wide.rows(num_rows()), weights.wkv, b_.engram_out.data(), (kHyperStreams + 1) * d, team);
+  linear(rows16(b_.engram8, cols), weights.wkv, {b_.engram_out.data(), (kHyperStreams + 1) * d, true}, p_.isa, team);
   team.barrier();
   for (int64_t r = begin; r < end; ++r) {
     if (rows_[static_cast<size_t>(r)].image) continue;  // gate 0
     const float* out = b_.engram_out.data() + r * (kHyperStreams + 1) * d;
     engram_gate({.key = out, .value = out + kHyperStreams * d, .q_weight = weights.q_weight, .k_weight = weights.k_weight,
-                 .streams = b_.streams.data() + r * kHyperStreams * d, .hidden = c.hidden_size, .eps = c.rms_norm_eps});
+                 .streams = b_.streams.data() + r * kHyperStreams * d, .hidden = c.hidden_size, .eps = c.rms_norm_eps}, p_.isa);
   }
-  team.barrier();
   observe("X_engram", layer, kHyperStreams * d, b_.streams.data(), team);
 }
 
-// Coefficients of the streams, their mix by the coefficients of the sublayer before (the shift of V4.1), norm, fp8 packing.
+// Coefficients of the streams, their mix by the coefficients of the sublayer before (the shift of V4.1), norm, rounding. Every thread has
+// finished the streams of its own rows (Team::range) and no others.
 void V41Step::enter_sublayer(std::string_view name, int32_t layer, const HyperWeights& hyper, const bf16* norm, Team& team) {
-  const V41Config& c = p_.config;
-  const int64_t d = c.hidden_size;
-  const HyperParams params{num_rows(), d, c.rms_norm_eps, c.hc_eps, c.hc_sinkhorn_iters};
-  hyper_coefficients(params, hyper, b_.streams.data(), b_.coefficients.data(), team);
-  hyper_collapse(params, b_.pre.data(), kHyperStreams, b_.streams.data(), b_.u.data(), team);
+  const int64_t d = p_.config.hidden_size;
+  const HyperParams params = hyper_params();
   const auto [begin, end] = team.range(num_rows());
+  if (shares_rows(team)) {
+    team.barrier();
+    const auto [first, last] = team.range(num_rows() * kHyperDots);
+    for (int64_t i = first; i < last;) {
+      const int64_t r = i / kHyperDots, dots = i % kHyperDots, stop = std::min(dots + last - i, int64_t{kHyperDots});
+      hyper_dots(params, hyper, b_.streams.data() + r * kHyperStreams * d, 1, static_cast<int32_t>(dots), static_cast<int32_t>(stop),
+                 b_.hyper_dots.data() + r * kHyperDots, p_.isa);
+      i += stop - dots;
+    }
+    team.barrier();
+  } else {
+    hyper_dots(params, hyper, b_.streams.data() + begin * kHyperStreams * d, end - begin, 0, kHyperDots, b_.hyper_dots.data() + begin * kHyperDots, p_.isa);
+  }
   for (int64_t r = begin; r < end; ++r) {
-    std::copy_n(b_.coefficients[static_cast<size_t>(r)].pre, kHyperStreams, b_.pre.data() + r * kHyperStreams);
-    v41_rms_norm(b_.u.data() + r * d, norm, d, c.rms_norm_eps, b_.x.data() + r * d);
+    const float* streams = b_.streams.data() + r * kHyperStreams * d;
+    HyperCoefficients& coefficients = b_.coefficients[static_cast<size_t>(r)];
+    hyper_coefficients(params, hyper, streams, b_.hyper_dots.data() + r * kHyperDots, coefficients, p_.isa);
+    float* pre = b_.pre.data() + r * kHyperStreams;
+    hyper_collapse(params, pre, streams, b_.u.data() + r * d, p_.isa);
+    std::copy_n(coefficients.pre, kHyperStreams, pre);
+    v41_norm(b_.u.data() + r * d, norm, d, p_.config.rms_norm_eps, b_.x.data() + r * d, p_.isa);
   }
   observe(name, layer, d, b_.x.data(), team);
-  for (int64_t r = begin; r < end; ++r) b_.packed_x.pack(b_.x.data() + r * d, r, d);
+  for (int64_t r = begin; r < end; ++r) {
+    round_to_bf16(b_.x.data() + r * d, d, b_.x16.data() + r * d, p_.isa);
+    round_to_fp8(b_.x.data() + r * d, d, b_.x8.data() + r * d, p_.isa);
+  }
   team.barrier();
 }
 
+// Adds the sublayer's output to the streams. No barrier at the end: what follows reads only streams of the thread's own rows.
 void V41Step::leave_sublayer(Team& team) {
-  const V41Config& c = p_.config;
-  const HyperParams params{num_rows(), c.hidden_size, c.rms_norm_eps, c.hc_eps, c.hc_sinkhorn_iters};
-  hyper_expand(params, b_.coefficients.data(), b_.y.data(), b_.streams.data(), team);
-  team.barrier();
+  const int64_t d = p_.config.hidden_size;
+  const auto [begin, end] = team.range(num_rows());
+  for (int64_t r = begin; r < end; ++r)
+    hyper_expand(hyper_params(), b_.coefficients[static_cast<size_t>(r)], b_.y.data() + r * d, 0, d, b_.streams.data() + r * kHyperStreams * d, p_.isa);
 }
 
 // Drops the rows that the decoder layers do not need: what they left behind (compressed rows, index keys) is stored by now.
@@ -244,8 +266,8 @@ void V41Step::narrow(Team& team) {
     move(b_.pre, kHyperStreams);
     move(b_.coefficients, 1);
     move(b_.x, d);
-    move(b_.packed_x.codes, d);
-    move(b_.packed_x.scales, d / 32);
+    move(b_.x16, d);
+    move(b_.x8, d);
     move(b_.plain_angles, rope);
     move(b_.compressed_angles, rope);
     move(rows_, 1);
@@ -264,18 +286,20 @@ void V41Step::narrow(Team& team) {
 void V41Step::head(Team& team) {
   const V41Config& c = p_.config;
   const int64_t d = c.hidden_size;
-  const HyperParams params{num_rows(), d, c.rms_norm_eps, c.hc_eps, c.hc_sinkhorn_iters};
-  hyper_collapse(params, b_.pre.data(), kHyperStreams, b_.streams.data(), b_.u.data(), team);
-  team.barrier();
+  team.barrier();  // the streams of a row that has logits may be another thread's
   const int64_t wanted = static_cast<int64_t>(batch_.logit_rows.size());
   const auto [begin, end] = team.range(wanted);
   for (int64_t i = begin; i < end; ++i) {
     const auto at = std::lower_bound(step_row_.begin(), step_row_.end(), batch_.logit_rows[static_cast<size_t>(i)]);
     CHECK(at != step_row_.end() && *at == batch_.logit_rows[static_cast<size_t>(i)]);  // a row that narrowing drops has no logits
-    v41_rms_norm(b_.u.data() + (at - step_row_.begin()) * d, p_.weights.norm, d, c.rms_norm_eps, b_.final_x.data() + i * d);
+    const int64_t r = at - step_row_.begin();
+    float* u = b_.u.data() + r * d;
+    hyper_collapse(hyper_params(), b_.pre.data() + r * kHyperStreams, b_.streams.data() + r * kHyperStreams * d, u, p_.isa);
+    v41_norm(u, p_.weights.norm, d, c.rms_norm_eps, u, p_.isa);
+    round_to_bf16(u, d, b_.final16.data() + i * d, p_.isa);
   }
   team.barrier();
-  linear_bf16(b_.final_x.data(), d, wanted, p_.weights.head, false, logits_, c.vocab_size, team);
+  linear({b_.final16.data(), d, wanted}, p_.weights.head, {logits_, c.vocab_size, false}, p_.isa, team);
   team.barrier();
 }
 
@@ -297,7 +321,7 @@ namespace {
 
 class V41Model final : public V41 {
  public:
-  V41Model(V41Config config, V41Weights weights, EngramHash engram, std::unique_ptr<Checkpoint> checkpoint)
+  V41Model(V41Config config, V41Weights weights, EngramHash engram, std::unique_ptr<Checkpoint> checkpoint, Isa isa)
       : config_(std::move(config)),
         weights_(std::move(weights)),
         engram_(std::move(engram)),
@@ -305,7 +329,7 @@ class V41Model final : public V41 {
         layout_(config_),
         plain_rope_(config_, false),
         compressed_rope_(config_, true),
-        parts_{config_, weights_, engram_, layout_, plain_rope_, compressed_rope_},
+        parts_{config_, weights_, engram_, layout_, plain_rope_, compressed_rope_, isa},
         step_(parts_, buffers_) {
     info_.architecture = "deepseek_v41";
     info_.vocab_size = config_.vocab_size;
@@ -355,8 +379,8 @@ class V41Model final : public V41 {
 
 }  // namespace
 
-std::unique_ptr<V41> V41::create(V41Config config, V41Weights weights, EngramHash engram, std::unique_ptr<Checkpoint> checkpoint) {
-  return std::make_unique<V41Model>(std::move(config), std::move(weights), std::move(engram), std::move(checkpoint));
+std::unique_ptr<V41> V41::create(V41Config config, V41Weights weights, EngramHash engram, std::unique_ptr<Checkpoint> checkpoint, Isa isa) {
+  return std::make_unique<V41Model>(std::move(config), std::move(weights), std::move(engram), std::move(checkpoint), isa);
 }
 
 }  // namespace deepinfer::model

@@ -29,7 +29,8 @@ class V41Observer {
 class V41 : public Model {
  public:
   // weights: bound from `checkpoint` with `config`, read through its mapping for as long as the model lives.
-  static std::unique_ptr<V41> create(V41Config config, V41Weights weights, EngramHash engram, std::unique_ptr<Checkpoint> checkpoint);
+  static std::unique_ptr<V41> create(V41Config config, V41Weights weights, EngramHash engram, std::unique_ptr<Checkpoint> checkpoint,
+                                     Isa isa = default_isa());
   virtual const V41Config& config() const = 0;
   virtual void observe(V41Observer* observer) = 0;  // null: nobody looks
 };

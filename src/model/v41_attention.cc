@@ -7,12 +7,11 @@
 #include "kernels/block_quantize.h"
 #include "kernels/index_select.h"
 #include "kernels/sink_attention.h"
+#include "kernels/v41_rows.h"
 #include "model/v41_step.h"
 
 namespace deepinfer::model {
 namespace {
-
-constexpr int32_t kKeyTile = 64;  // index keys decoded at a time
 
 e4m3* fp8(uint8_t* p) { return reinterpret_cast<e4m3*>(p); }
 e8m0* scales8(uint8_t* p) { return reinterpret_cast<e8m0*>(p); }
@@ -37,14 +36,13 @@ void V41Step::attention(int32_t layer, Team& team) {
     if (c.is_kv_source(layer)) compress(layer, team);
   }
   queries(layer, team);
-  if (c.is_index_source(layer)) {
-    team.reset_tickets();
-    for (int64_t r; (r = team.next_ticket()) < num_rows();) select(layer, r, team.index());
-    team.barrier();
-    observe("index", layer, c.index_topk, b_.selected.data(), team);
-  }
+  if (c.is_index_source(layer)) select_rows(layer, team);
+  // Few rows: threads share the heads of a row, in tiles that the kernel likes.
+  const int64_t tiles = num_rows() < 4 * team.size() ? std::max(1, c.num_attention_heads / 4) : 1;
+  const auto first_head = [&](int64_t tile) { return static_cast<int32_t>(c.num_attention_heads * tile / tiles); };
   team.reset_tickets();
-  for (int64_t r; (r = team.next_ticket()) < num_rows();) attend(layer, r, team.index());
+  for (int64_t i; (i = team.next_ticket()) < num_rows() * tiles;)
+    attend(layer, i / tiles, first_head(i % tiles), first_head(i % tiles + 1) - first_head(i % tiles), scratch_of(team));
   team.barrier();
   store_window(layer, team);
   project_output(layer, team);
@@ -54,11 +52,11 @@ void V41Step::attention(int32_t layer, Team& team) {
 void V41Step::query_inputs(int32_t layer, Team& team) {
   const V41Config& c = p_.config;
   const V41Block& w = block(layer);
-  const Fp8Rows x = b_.packed_x.rows(num_rows());
-  linear_fp8(x, w.wq_a, b_.qr.data(), c.q_lora_rank, team);
-  linear_fp8(x, w.wkv, b_.kv.data(), c.head_dim, team);
+  const Bf16Rows x = rows16(b_.x8, c.hidden_size);
+  linear(x, w.wq_a, {b_.qr.data(), c.q_lora_rank, true}, p_.isa, team);
+  linear(x, w.wkv, {b_.kv.data(), c.head_dim, true}, p_.isa, team);
   if (c.is_index_source(layer))
-    linear_bf16(b_.x.data(), c.hidden_size, num_rows(), w.index_weights_proj, true, b_.index_weights.data(), c.index_n_heads, team);
+    linear(rows16(b_.x16, c.hidden_size), w.index_weights_proj, {b_.index_weights.data(), c.index_n_heads, true}, p_.isa, team);
 }
 
 // What a KV source compresses: pooled in f32 for ratio 2, a plain bf16 product for ratio 1. No barrier at the end.
@@ -66,8 +64,9 @@ void V41Step::compressor_inputs(int32_t layer, Team& team) {
   const V41Config& c = p_.config;
   const V41Block& w = block(layer);
   const bool pooled = c.compress_ratio(layer) == 2;
-  linear_bf16(b_.x.data(), c.hidden_size, num_rows(), w.compressor_wkv, !pooled, b_.compressor_kv.data(), c.head_dim, team);
-  if (pooled) linear_bf16(b_.x.data(), c.hidden_size, num_rows(), w.compressor_wgate, false, b_.compressor_gate.data(), c.head_dim, team);
+  const Bf16Rows x = rows16(b_.x16, c.hidden_size);
+  linear(x, w.compressor_wkv, {b_.compressor_kv.data(), c.head_dim, !pooled}, p_.isa, team);
+  if (pooled) linear(x, w.compressor_wgate, {b_.compressor_gate.data(), c.head_dim, false}, p_.isa, team);
 }
 
 // Makes the compressed rows and index keys that the step completes and writes them into their blocks; keeps pending tokens.
@@ -96,26 +95,27 @@ void V41Step::compress(int32_t layer, Team& team) {
         latent[i] = round_bf16(kv0[i] * (e0 / (e0 + e1)) + kv1[i] * (e1 / (e0 + e1)));
       }
     }
-    v41_rms_norm(latent, w.compressor_norm, dim, c.rms_norm_eps, latent);
+    v41_norm(latent, w.compressor_norm, dim, c.rms_norm_eps, latent, p_.isa);
+    round_to_bf16(latent, dim, b_.latent16.data() + g * dim, p_.isa);
   }
   team.barrier();
-  linear_bf16(b_.latent.data(), dim, num_groups, w.index_wk, true, b_.index_key.data(), c.index_head_dim, team);
+  linear({b_.latent16.data(), dim, num_groups}, w.index_wk, {b_.index_key.data(), c.index_head_dim, true}, p_.isa, team);
   team.barrier();
-  std::vector<float>& angles = b_.scratch[static_cast<size_t>(team.index())];
+  V41Array<float>& angles = scratch_of(team).floats;
   for (int64_t g = begin; g < end; ++g) {
     const V41Group& group = groups_[static_cast<size_t>(g)];
     const V41Row& row = rows_[static_cast<size_t>(group.last_row)];
     std::byte* kv = kv_block(row, p_.layout.block_of(source, group.index));
     p_.compressed_rope.angles(int64_t{group.index} * ratio, angles.data());
     float* key = b_.index_key.data() + g * c.index_head_dim;
-    v41_rms_norm(key, w.index_k_norm, c.index_head_dim, c.rms_norm_eps, key);
+    v41_norm(key, w.index_k_norm, c.index_head_dim, c.rms_norm_eps, key, p_.isa);
     p_.compressed_rope.rotate(key, c.index_head_dim, angles.data());
     const auto packed_key = p_.layout.index_key(kv, source, group.index);
-    quantize_fp4_e8m0(key, c.index_head_dim, packed_key.codes, scales8(packed_key.scales));
+    quantize_fp4_e8m0(key, c.index_head_dim, packed_key.codes, scales8(packed_key.scales), p_.isa);
     float* latent = b_.latent.data() + g * dim;
     p_.compressed_rope.rotate(latent, dim, angles.data());
     const auto packed_row = p_.layout.main_row(kv, source, group.index);
-    quantize_fp4_e4m3(latent, dim, packed_row.codes, fp8(packed_row.scales));
+    quantize_fp4_e4m3(latent, dim, packed_row.codes, fp8(packed_row.scales), p_.isa);
   }
   team.barrier();
   if (ratio == 2) {  // the last tokens of each sequence wait for partners, or for the draft to be taken back
@@ -133,76 +133,82 @@ void V41Step::compress(int32_t layer, Team& team) {
   team.barrier();
 }
 
-// Query heads, index queries and window rows, rotated and rounded.
+// Window rows, rotated and rounded; products of the query latent, which their readers rotate.
 void V41Step::queries(int32_t layer, Team& team) {
   const V41Config& c = p_.config;
   const V41Block& w = block(layer);
-  const int64_t dim = c.head_dim, width = int64_t{c.num_attention_heads} * dim, rope_dims = c.qk_rope_head_dim;
+  const int64_t dim = c.head_dim, rope_dims = c.qk_rope_head_dim;
   const bool compressed = c.compress_ratio(layer) > 0;
   const V41Rope& rope = compressed ? p_.compressed_rope : p_.plain_rope;
   const float* angles = compressed ? b_.compressed_angles.data() : b_.plain_angles.data();
   const auto [begin, end] = team.range(num_rows());
   for (int64_t r = begin; r < end; ++r) {
     float* qr = b_.qr.data() + r * c.q_lora_rank;
-    v41_rms_norm(qr, w.q_norm, c.q_lora_rank, c.rms_norm_eps, qr);
-    b_.packed_qr.pack(qr, r, c.q_lora_rank);
+    v41_norm(qr, w.q_norm, c.q_lora_rank, c.rms_norm_eps, qr, p_.isa);
+    round_to_fp8(qr, c.q_lora_rank, b_.qr8.data() + r * c.q_lora_rank, p_.isa);
     float* kv = b_.kv.data() + r * dim;
-    v41_rms_norm(kv, w.kv_norm, dim, c.rms_norm_eps, kv);
+    v41_norm(kv, w.kv_norm, dim, c.rms_norm_eps, kv, p_.isa);
     rope.rotate(kv, c.head_dim, angles + r * rope_dims);
     e4m3* codes = b_.window_codes.data() + r * dim;
     e8m0* scales = b_.window_scales.data() + r * dim / 32;
-    quantize_fp8(kv, dim, 32, codes, scales);
-    dequantize_fp8(codes, scales, dim, 32, kv);
+    quantize_fp8(kv, dim, codes, scales, p_.isa);
+    dequantize_fp8(codes, scales, dim, b_.kv16.data() + r * dim, p_.isa);
+    if (observer_ != nullptr)
+      for (int64_t i = 0; i < dim; ++i) kv[i] = to_f32(b_.kv16[static_cast<size_t>(r * dim + i)]);
   }
   team.barrier();
   observe("window_rows", layer, dim, b_.kv.data(), team);
-  linear_fp8(b_.packed_qr.rows(num_rows()), w.wq_b, b_.q.data(), width, team);
-  const int64_t index_width = int64_t{c.index_n_heads} * c.index_head_dim;
-  if (c.is_index_source(layer)) linear_fp8(b_.packed_qr.rows(num_rows()), w.index_wq_b, b_.index_q.data(), index_width, team);
-  team.barrier();
-  const float weight_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.index_head_dim)) / std::sqrt(static_cast<double>(c.index_n_heads)));
-  for (int64_t r = begin; r < end; ++r) {
-    const float* at = angles + r * rope_dims;
-    for (int32_t h = 0; h < c.num_attention_heads; ++h) rope.rotate(b_.q.data() + r * width + h * dim, c.head_dim, at);
-    if (!c.is_index_source(layer)) continue;
-    uint8_t codes[4096 / 2];
-    e8m0 scales[4096 / 32];
-    for (int32_t h = 0; h < c.index_n_heads; ++h) {
-      float* q = b_.index_q.data() + r * index_width + int64_t{h} * c.index_head_dim;
-      rope.rotate(q, c.index_head_dim, at);
-      quantize_fp4_e8m0(q, c.index_head_dim, codes, scales);
-      dequantize_fp4_e8m0(codes, scales, c.index_head_dim, q);
-      float& weight = b_.index_weights[static_cast<size_t>(r * c.index_n_heads + h)];
-      weight = round_bf16(weight * weight_scale);
-    }
-  }
+  const Bf16Rows qr = rows16(b_.qr8, c.q_lora_rank);
+  linear(qr, w.wq_b, {b_.q.data(), c.num_attention_heads * dim, true}, p_.isa, team);
+  if (c.is_index_source(layer)) linear(qr, w.index_wq_b, {b_.index_q.data(), int64_t{c.index_n_heads} * c.index_head_dim, true}, p_.isa, team);
   team.barrier();
 }
 
-// Scores of a row against the first `visible` index keys of a source.
-void V41Step::score_row(int32_t source, int64_t r, int32_t visible, float* scores, int thread) {
+void V41Step::select_rows(int32_t layer, Team& team) {
+  team.reset_tickets();
+  for (int64_t r; (r = team.next_ticket()) < num_rows();) select(layer, r, scratch_of(team));
+  team.barrier();
+  observe("index", layer, p_.config.index_topk, b_.selected.data(), team);
+}
+
+// Scores of a row, whose index queries are rotated and rounded here, against the first `visible` index keys of a source.
+void V41Step::score_row(int32_t layer, int64_t r, int32_t visible, float* scores, float* scratch) {
   const V41Config& c = p_.config;
-  std::vector<float>& scratch = b_.scratch[static_cast<size_t>(thread)];
-  float* keys = scratch.data() + scratch.size() - static_cast<size_t>(kKeyTile * c.index_head_dim);
-  for (int32_t first = 0; first < visible; first += kKeyTile) {
-    const int32_t count = std::min(kKeyTile, visible - first);
-    for (int32_t j = 0; j < count; ++j) {
-      std::byte* kv = kv_block(rows_[static_cast<size_t>(r)], p_.layout.block_of(source, first + j));
-      const auto packed = p_.layout.index_key(kv, source, first + j);
-      dequantize_fp4_e8m0(packed.codes, scales8(packed.scales), c.index_head_dim, keys + int64_t{j} * c.index_head_dim);
-    }
-    index_scores({.q = b_.index_q.data() + r * c.index_n_heads * c.index_head_dim, .weights = b_.index_weights.data() + r * c.index_n_heads,
-                  .keys = keys, .scores = scores + first, .num_heads = c.index_n_heads, .head_dim = c.index_head_dim, .num_keys = count});
+  const int64_t dim = c.index_head_dim, width = c.index_n_heads * dim;
+  const int32_t source = source_number(layer);
+  const float* angles = b_.compressed_angles.data() + r * c.qk_rope_head_dim;
+  const float weight_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)) / std::sqrt(static_cast<double>(c.index_n_heads)));
+  uint8_t codes[kMaxIndexDim / 2];
+  e8m0 scales[kMaxIndexDim / 32];
+  bf16 rounded[kMaxIndexDim];
+  for (int32_t h = 0; h < c.index_n_heads; ++h) {
+    float* q = b_.index_q.data() + r * width + h * dim;
+    p_.compressed_rope.rotate(q, c.index_head_dim, angles);
+    quantize_fp4_e8m0(q, dim, codes, scales, p_.isa);
+    dequantize_fp4_e8m0(codes, scales, dim, rounded, p_.isa);
+    for (int64_t i = 0; i < dim; ++i) q[i] = to_f32(rounded[i]);
+    float& weight = b_.index_weights[static_cast<size_t>(r * c.index_n_heads + h)];
+    weight = round_bf16(weight * weight_scale);
+  }
+  const int32_t block_rows = V41Layout::kBlockTokens / c.compress_ratio(c.kv_source_layer_ids[static_cast<size_t>(source)]);
+  for (int32_t first = 0; first < visible; first += block_rows) {  // a block's keys lie together
+    std::byte* kv = kv_block(rows_[static_cast<size_t>(r)], p_.layout.block_of(source, first));
+    const auto packed = p_.layout.index_key(kv, source, first);
+    index_scores({.q = b_.index_q.data() + r * width, .weights = b_.index_weights.data() + r * c.index_n_heads, .keys = packed.codes,
+                  .key_scales = scales8(packed.scales), .scores = scores + first, .scratch = scratch, .num_heads = c.index_n_heads,
+                  .head_dim = c.index_head_dim, .num_keys = std::min(block_rows, visible - first), .same_query = first > 0},
+                 p_.isa);
   }
 }
 
-void V41Step::select(int32_t layer, int64_t r, int thread) {
+void V41Step::select(int32_t layer, int64_t r, V41Buffers::Scratch& scratch) {
   const V41Config& c = p_.config;
   const V41Row& row = rows_[static_cast<size_t>(r)];
   const int32_t visible = c.rows_after(layer, row.position + 1);
-  float* scores = b_.scratch[static_cast<size_t>(thread)].data();
-  int32_t* ints = b_.int_scratch[static_cast<size_t>(thread)].data();
-  score_row(source_number(layer), r, visible, scores, thread);
+  float* query = scratch.floats.data();
+  float* scores = query + index_scratch(c.index_n_heads, c.index_head_dim);
+  int32_t* ints = scratch.ints.data();
+  score_row(layer, r, visible, scores, query);
   uint8_t* chosen = b_.candidates.data() + r * b_.max_blocks;
   const std::span<float> visible_scores(scores, static_cast<size_t>(visible));
   if (layer == c.candidate_source_layer_id)
@@ -216,14 +222,12 @@ void V41Step::select(int32_t layer, int64_t r, int thread) {
   b_.num_selected[static_cast<size_t>(r)] = count;
 }
 
-// One row's attention over its window and its selection, rotated back.
-void V41Step::attend(int32_t layer, int64_t r, int thread) {
+// What a row attends to, where it lies: its window, then its selection.
+int32_t V41Step::attention_list(int32_t layer, int64_t r, KvRow* list) {
   const V41Config& c = p_.config;
   const V41Row& row = rows_[static_cast<size_t>(r)];
   const SequenceRows& seq = sequence(row);
-  const int64_t dim = c.head_dim, width = int64_t{c.num_attention_heads} * dim;
-  float* decoded = b_.scratch[static_cast<size_t>(thread)].data();
-  const float** list = b_.pointer_scratch[static_cast<size_t>(thread)].data();
+  const int64_t dim = c.head_dim;
   // The window has a fixed number of places, oldest first, the empty ones at the end: so the blocks of 64 in which the list is walked
   // do not depend on how the prompt was cut into steps.
   const int32_t floor = in_decoder(layer) ? seq.decoder_start : seq.window_start;
@@ -233,33 +237,41 @@ void V41Step::attend(int32_t layer, int64_t r, int thread) {
   int32_t count = 0;
   for (int32_t position = oldest; position <= row.position; ++position) {
     if (position >= first_position) {
-      list[count++] = b_.kv.data() + (first_row + position - first_position) * dim;
+      list[count++] = {KvRow::Kind::kBf16, b_.kv16.data() + (first_row + position - first_position) * dim, nullptr};
     } else {
       const auto packed = p_.layout.window_row(seq.state, layer, position);
-      dequantize_fp8(fp8(packed.codes), scales8(packed.scales), dim, 32, decoded);
-      list[count++] = decoded;
-      decoded += dim;
+      list[count++] = {KvRow::Kind::kFp8, packed.codes, packed.scales};
     }
   }
-  while (count < c.sliding_window) list[count++] = nullptr;
+  while (count < c.sliding_window) list[count++] = {};
   if (c.compress_ratio(layer) > 0) {
     const int32_t source = source_number(layer);
     const int32_t* selected = b_.selected.data() + r * c.index_topk;
     for (int32_t i = 0; i < b_.num_selected[static_cast<size_t>(r)]; ++i) {
       std::byte* kv = kv_block(row, p_.layout.block_of(source, selected[i]));
       const auto packed = p_.layout.main_row(kv, source, selected[i]);
-      dequantize_fp4_e4m3(packed.codes, fp8(packed.scales), dim, decoded);
-      list[count++] = decoded;
-      decoded += dim;
+      list[count++] = {KvRow::Kind::kFp4, packed.codes, packed.scales};
     }
   }
-  float* out = b_.attention.data() + r * width;
-  sink_attention({.q = b_.q.data() + r * width, .rows = list, .sinks = block(layer).attn_sink, .out = out,
-                  .num_heads = c.num_attention_heads, .head_dim = c.head_dim, .num_rows = count});
+  return count;
+}
+
+// Some heads of a row: rotated, attention over its window and its selection, rotated back.
+void V41Step::attend(int32_t layer, int64_t r, int32_t first_head, int32_t num_heads, V41Buffers::Scratch& scratch) {
+  const V41Config& c = p_.config;
+  const int64_t dim = c.head_dim, begin = (r * c.num_attention_heads + first_head) * dim;
   const bool compressed = c.compress_ratio(layer) > 0;
   const V41Rope& rope = compressed ? p_.compressed_rope : p_.plain_rope;
   const float* angles = (compressed ? b_.compressed_angles : b_.plain_angles).data() + r * c.qk_rope_head_dim;
-  for (int32_t h = 0; h < c.num_attention_heads; ++h) rope.rotate(out + h * dim, c.head_dim, angles, true);
+  float *q = b_.q.data() + begin, *out = b_.attention.data() + begin;
+  for (int32_t h = 0; h < num_heads; ++h) rope.rotate(q + h * dim, c.head_dim, angles);
+  round_to_bf16(q, num_heads * dim, b_.q16.data() + begin, p_.isa);
+  const int32_t count = attention_list(layer, r, scratch.list.data());
+  sink_attention({.q = b_.q16.data() + begin, .rows = scratch.list.data(), .sinks = block(layer).attn_sink + first_head, .out = out,
+                  .scratch = scratch.rows16.data(), .num_heads = num_heads, .head_dim = c.head_dim, .num_rows = count},
+                 p_.isa);
+  for (int32_t h = 0; h < num_heads; ++h) rope.rotate(out + h * dim, c.head_dim, angles, true);
+  round_to_bf16(out, num_heads * dim, b_.attention16.data() + begin, p_.isa);
 }
 
 // The step's last window rows go into the rings; only now, since attention still read what they replace.
@@ -287,14 +299,19 @@ void V41Step::project_output(int32_t layer, Team& team) {
   const V41Config& c = p_.config;
   const V41Block& w = block(layer);
   const int64_t width = int64_t{c.num_attention_heads} * c.head_dim, low = int64_t{c.o_groups} * c.o_lora_rank;
-  for (int32_t g = 0; g < c.o_groups; ++g)
-    linear_fp8_as_bf16(b_.attention.data() + g * w.wo_a.cols, width, num_rows(), rows_of(w.wo_a, int64_t{g} * c.o_lora_rank, c.o_lora_rank),
-                       b_.o_low.data() + int64_t{g} * c.o_lora_rank, low, team);
+  const auto [begin, end] = team.range(low / kUnit);
+  float* out = scratch_of(team).unit.data();
+  for (int64_t unit = begin; unit < end; ++unit) {
+    const int64_t column = unit * kUnit, group = column / c.o_lora_rank;
+    const Fp8Matrix part = rows_of(w.wo_a, column, kUnit);
+    for (int64_t first = 0; first < num_rows(); first += kUnitRows) {
+      const int64_t rows = std::min(kUnitRows, num_rows() - first);
+      linear({b_.attention16.data() + first * width + group * w.wo_a.cols, width, rows}, part, 0, kUnit, {out, kUnit, true}, p_.isa);
+      for (int64_t j = 0; j < rows; ++j) round_to_fp8(out + j * kUnit, kUnit, b_.o_low8.data() + (first + j) * low + column, p_.isa);
+    }
+  }
   team.barrier();
-  const auto [begin, end] = team.range(num_rows());
-  for (int64_t r = begin; r < end; ++r) b_.packed_o.pack(b_.o_low.data() + r * low, r, low);
-  team.barrier();
-  linear_fp8(b_.packed_o.rows(num_rows()), w.wo_b, b_.y.data(), c.hidden_size, team);
+  linear(rows16(b_.o_low8, low), w.wo_b, {b_.y.data(), c.hidden_size, true}, p_.isa, team);
   team.barrier();
 }
 

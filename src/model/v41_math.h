@@ -8,19 +8,11 @@
 #include <vector>
 
 #include "base/half.h"
-#include "kernels/lane_dot.h"
 #include "model/v41_config.h"
 
 namespace deepinfer::model {
 
 inline float round_bf16(float x) { return to_f32(to_bf16(x)); }
-
-// out = bf16(w * (x / sqrt(mean(x^2) + eps))), sums in f32; out may be x.
-inline void v41_rms_norm(const float* x, const bf16* w, int64_t n, float eps, float* out) {
-  const float sum = lane_dot(x, x, n);
-  const float scale = 1.0f / std::sqrt(sum / static_cast<float>(n) + eps);
-  for (int64_t i = 0; i < n; ++i) out[i] = round_bf16(x[i] * scale * to_f32(w[i]));
-}
 
 // Rotary embedding of the last rope dims of a head, adjacent pairs. Frequencies, angles, cosines and sines are f32, as the official code
 // has them: a double-precision table would drift from it by 1e-4 rad at position 2000.

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <new>
 #include <span>
 #include <vector>
 
+#include "kernels/block_linear.h"
 #include "kernels/hyper_connection.h"
+#include "kernels/sink_attention.h"
 #include "model/model.h"
 #include "model/v41.h"
 #include "model/v41_math.h"
@@ -30,46 +33,56 @@ struct V41Group {
   int32_t first_row;  // in the step; -1: its token came in an earlier step and waits in the state
 };
 
-// fp8 activations of the active rows.
-struct V41Packed {
-  std::vector<e4m3> codes;
-  std::vector<e8m0> scales;
-  void reserve(int64_t rows, int64_t cols) {
-    codes.resize(static_cast<size_t>(rows * cols));
-    scales.resize(static_cast<size_t>(rows * cols / 32));
-  }
-  void pack(const float* x, int64_t row, int64_t cols) { quantize(x, codes.data() + row * cols, scales.data() + row * cols / 32, cols); }
-  Fp8Rows rows(int64_t num_rows) const { return {codes.data(), scales.data(), num_rows}; }
-
- private:
-  static void quantize(const float* x, e4m3* codes, e8m0* scales, int64_t cols);
+// Memory of a step: 64-byte aligned, as the kernels' loads like it.
+template <class T>
+struct CacheLines {
+  using value_type = T;
+  static constexpr std::align_val_t kLine{64};
+  CacheLines() = default;
+  template <class U>
+  CacheLines(const CacheLines<U>&) {}
+  T* allocate(size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), kLine)); }
+  void deallocate(T* p, size_t) { ::operator delete(p, kLine); }
+  bool operator==(const CacheLines&) const { return true; }
 };
+template <class T>
+using V41Array = std::vector<T, CacheLines<T>>;
 
+// Names that end in 16 hold bf16 numbers, in 8 bf16 numbers that went through fp8: what the products read.
 struct V41Buffers {
-  std::vector<float> streams, pre, u, x, y;       // [rows, 4, d], [rows, 4], [rows, d] …
+  V41Array<float> streams, pre, u, x, y;          // [rows, 4, d], [rows, 4], [rows, d] …
+  V41Array<float> hyper_dots;                     // [rows, 24]
+  V41Array<bf16> x16, x8;                         // [rows, d]: input of the sublayer at hand
   std::vector<HyperCoefficients> coefficients;    // of the sublayer at hand
-  V41Packed packed_x, packed_qr, packed_o, packed_wide;
-  std::vector<float> qr, q, kv, attention, o_low; // [rows, q_lora], [rows, heads * head_dim], [rows, head_dim], like q, [rows, groups * o_lora]
+  V41Array<float> qr, q, kv, attention;           // [rows, q_lora], [rows, heads * head_dim], [rows, head_dim], like q
+  V41Array<bf16> qr8, q16, kv16, attention16, o_low8;  // like qr, q, kv, q; [rows, groups * o_lora]
   std::vector<e4m3> window_codes;                 // [rows, head_dim]: the layer's window rows, as the ring will hold them
   std::vector<e8m0> window_scales;
-  std::vector<float> compressor_kv, compressor_gate;  // [rows, head_dim]
-  std::vector<float> latent, index_key;           // [groups, head_dim], [groups, index_head_dim]
-  std::vector<float> index_q, index_weights;      // [rows, index heads * index dim], [rows, index heads]
+  V41Array<float> compressor_kv, compressor_gate;  // [rows, head_dim]
+  V41Array<float> latent, index_key;              // [groups, head_dim], [groups, index_head_dim]
+  V41Array<bf16> latent16;
+  V41Array<float> index_q, index_weights;         // [rows, index heads * index dim], [rows, index heads]
   std::vector<int32_t> selected, num_selected;    // [rows, topk], [rows]: of the current index source
   std::vector<uint8_t> candidates;                // [rows, max_blocks]: chosen or not
   int64_t max_blocks = 0;
   std::vector<float> plain_angles, compressed_angles;  // [rows, rope dims]
-  std::vector<float> gate_logits, route_weights;  // [rows, experts], [rows, k]
+  V41Array<float> gate_logits;                    // [rows, experts]
+  std::vector<float> route_weights;               // [rows, k]
   std::vector<int32_t> routes;                    // [rows, k]
-  std::vector<float> expert_in1, expert_in3, expert_out;  // [rows, inter] twice, [rows, d]
-  std::vector<float> engram_in, engram_out;       // [rows, columns * dim], [rows, 5 d]
-  std::vector<float> final_x;                     // [logit rows, d]
   std::vector<int32_t> expert_choices;            // [rows * k]: places in routes, grouped by expert, rows ascending
   std::vector<int32_t> expert_first;              // [experts + 1]: where an expert's choices begin
-  std::vector<float> expert_sum;                  // [rows, d]
-  std::vector<std::vector<float>> scratch;        // one a thread
-  std::vector<std::vector<int32_t>> int_scratch;
-  std::vector<std::vector<const float*>> pointer_scratch;
+  std::vector<int32_t> expert_rows;               // [rows * k]: the rows of expert_choices
+  V41Array<bf16> hidden8;                         // [rows * (k + 1), inter]: as expert_choices, then the shared expert's
+  V41Array<bf16> engram8;                         // [rows, columns * dim]
+  V41Array<float> engram_out;                     // [rows, 5 d]
+  V41Array<bf16> final16;                         // [logit rows, d]
+  struct Scratch {                                // one a thread
+    V41Array<float> floats, unit;                 // unit: [kUnitRows, kUnitColumns]
+    std::vector<int32_t> ints;
+    V41Array<bf16> rows16;
+    std::vector<KvRow> list;
+  };
+  std::vector<Scratch> scratch;
 };
 
 // The parts of a model that a step reads.
@@ -80,6 +93,7 @@ struct V41Parts {
   const V41Layout& layout;
   const V41Rope& plain_rope;
   const V41Rope& compressed_rope;
+  Isa isa;
 };
 
 class V41Step {
@@ -98,9 +112,12 @@ class V41Step {
   void plan_groups(int32_t source);
   void embed(Team& team);
   void engram(int32_t layer, Team& team);
-  void engram_row(int32_t table, int64_t row, float* out) const;
+  void engram_row(int32_t table, int64_t row, bf16* out) const;
   void enter_sublayer(std::string_view name, int32_t layer, const HyperWeights& hyper, const bf16* norm, Team& team);
   void leave_sublayer(Team& team);
+  HyperParams hyper_params() const { return {p_.config.hidden_size, p_.config.rms_norm_eps, p_.config.hc_eps, p_.config.hc_sinkhorn_iters}; }
+  // Few rows with wide streams: the threads share each row's hyper-connections, which read megabytes of weights.
+  bool shares_rows(const Team& team) const { return num_rows() < team.size() && p_.config.hidden_size >= 1024; }
   void narrow(Team& team);
   void head(Team& team);
   void observe(std::string_view name, int32_t layer, int64_t width, float* data, Team& team);
@@ -111,18 +128,27 @@ class V41Step {
   void compressor_inputs(int32_t layer, Team& team);
   void compress(int32_t layer, Team& team);
   void queries(int32_t layer, Team& team);
-  void select(int32_t layer, int64_t row, int thread);
-  void score_row(int32_t source, int64_t row, int32_t visible, float* scores, int thread);
-  void attend(int32_t layer, int64_t row, int thread);
+  void select_rows(int32_t layer, Team& team);
+  void select(int32_t layer, int64_t row, V41Buffers::Scratch& scratch);
+  void score_row(int32_t layer, int64_t row, int32_t visible, float* scores, float* query);
+  void attend(int32_t layer, int64_t row, int32_t first_head, int32_t num_heads, V41Buffers::Scratch& scratch);
+  int32_t attention_list(int32_t layer, int64_t row, KvRow* list);
   void store_window(int32_t layer, Team& team);
   void project_output(int32_t layer, Team& team);
   // v41_experts.cc
   void experts(int32_t layer, Team& team);
   void route(int32_t layer, Team& team);
+  void route_row(int32_t layer, int64_t row, float* scratch);
   void group_choices(int32_t num_experts);
-  void run_expert(const V41Expert& expert, int32_t number, Team& team);
-  void run_shared(const V41SharedExpert& shared, Team& team);
+  int64_t choices_of(size_t expert) const { return b_.expert_first[expert + 1] - b_.expert_first[expert]; }
+  void hidden_units(int32_t layer, Team& team);
+  void output_units(int32_t layer, Team& team);
 
+  // Products whose outputs go through fp8 in blocks of 32 on their way to the next product are computed in units of 32 outputs by one
+  // thread, so that the blocks are whole and no barrier lies between.
+  static constexpr int64_t kUnit = 32, kUnitRows = 96, kUnitColumns = 128;
+  Bf16Rows rows16(const V41Array<bf16>& values, int64_t cols) const { return {values.data(), cols, num_rows()}; }
+  V41Buffers::Scratch& scratch_of(const Team& team) { return b_.scratch[static_cast<size_t>(team.index())]; }
   const V41Block& block(int32_t layer) const { return p_.weights.layers[static_cast<size_t>(layer)]; }
   int32_t source_number(int32_t layer) const;  // of the layer's KV source among all of them
   const SequenceRows& sequence(const V41Row& row) const { return batch_.sequences[static_cast<size_t>(row.sequence)]; }

@@ -60,6 +60,20 @@ struct Vec {
   static DI_INLINE F byte(I x) {  // signed byte N of every lane
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(x, 24 - 8 * N), 24));
   }
+  // kLanes consecutive bf16 numbers; storing cuts the low halves off, so the numbers are bf16 ones already.
+  static DI_INLINE F load_bf16(const void* p) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p))), 16));
+  }
+  static DI_INLINE void store_bf16(void* p, F x) {
+    _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(x), 16)));
+  }
+  // Every lane rounded to a bf16 number, ties to even; NaN stays one. In integers: the conversion instruction flushes subnormals.
+  static DI_INLINE F round_bf16(F x) {
+    const __m512i bits = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    const __m512i kept = _mm512_mask_or_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), bits, _mm512_set1_epi32(0x400000));
+    return _mm512_castsi512_ps(_mm512_and_si512(kept, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
 };
 
 #elif defined(__AVX2__)
@@ -106,6 +120,21 @@ struct Vec {
   template <int N>
   static DI_INLINE F byte(I x) {
     return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(x, 24 - 8 * N), 24));
+  }
+  static DI_INLINE F load_bf16(const void* p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))), 16));
+  }
+  static DI_INLINE void store_bf16(void* p, F x) {
+    const I high = _mm256_srli_epi32(_mm256_castps_si256(x), 16);
+    const I packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(high, high), 0x08);
+    _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
+  }
+  static DI_INLINE F round_bf16(F x) {
+    const I bits = _mm256_castps_si256(x), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const I rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    const I nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    const I kept = _mm256_blendv_epi8(rounded, _mm256_or_si256(bits, _mm256_set1_epi32(0x400000)), nan);
+    return _mm256_castsi256_ps(_mm256_and_si256(kept, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
   }
 };
 
@@ -163,6 +192,22 @@ struct Vec {
   static DI_INLINE F byte(I x) {
     return __builtin_convertvector((x << (24 - 8 * N)) >> 24, F);
   }
+  static DI_INLINE F load_bf16(const void* p) {
+    uint16_t h[4];
+    std::memcpy(h, p, sizeof h);
+    return (F)(I{h[0], h[1], h[2], h[3]} << 16);
+  }
+  static DI_INLINE void store_bf16(void* p, F x) {
+    const I bits = (I)x;
+    const uint16_t h[4] = {static_cast<uint16_t>(static_cast<uint32_t>(bits[0]) >> 16), static_cast<uint16_t>(static_cast<uint32_t>(bits[1]) >> 16),
+                           static_cast<uint16_t>(static_cast<uint32_t>(bits[2]) >> 16), static_cast<uint16_t>(static_cast<uint32_t>(bits[3]) >> 16)};
+    std::memcpy(p, h, sizeof h);
+  }
+  static DI_INLINE F round_bf16(F x) {
+    const I bits = (I)x, nan = x != x;
+    const I rounded = bits + 0x7fff + ((bits >> 16) & 1);
+    return (F)(((rounded & ~nan) | ((bits | 0x400000) & nan)) & static_cast<int32_t>(0xffff0000u));
+  }
 };
 
 #endif
@@ -189,6 +234,17 @@ DI_INLINE Vec::F exp2_vec(Vec::F x) {
   Vec::F p = coefficient(Degree);
   each<Degree>([&](auto i) __attribute__((always_inline)) { p = Vec::fma(p, r, coefficient(Degree - 1 - i)); });
   return Vec::times_pow2_or_zero(p, n, x);
+}
+
+// e^x for x <= 0, relative error 1e-7; 0 for x < -87 and NaN. ln 2 is taken off in two parts, the first with so few bits that its multiples
+// are exact: rounding x * log2(e) alone would cost |x| times as much.
+DI_INLINE Vec::F exp_vec(Vec::F x) {
+  const Vec::F scaled = Vec::mul(x, Vec::set1(1.44269504f)), n = Vec::round(scaled);
+  const Vec::F r = Vec::sub(Vec::sub(x, Vec::mul(n, Vec::set1(0.693359375f))), Vec::mul(n, Vec::set1(-2.12194440e-4f)));
+  constexpr float kTaylor[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};  // |r| <= ln(2) / 2
+  Vec::F p = Vec::set1(kTaylor[0]);
+  each<7>([&](auto i) __attribute__((always_inline)) { p = Vec::fma(p, r, Vec::set1(kTaylor[i + 1])); });
+  return Vec::times_pow2_or_zero(p, n, scaled);
 }
 
 }  // namespace

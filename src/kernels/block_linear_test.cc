@@ -1,0 +1,192 @@
+// Products over fp8, fp4 and bf16 weights as stored, on every instruction set of this machine, against the double reference; and bit by
+// bit between batches, choices of rows, cuts of the outputs and threads.
+#include "kernels/block_linear.h"
+
+#include <cmath>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <vector>
+
+#include "base/rng.h"
+#include "kernels/block_quantize.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr int64_t kMaxRows = 101;
+
+struct Shape {
+  int64_t outputs, cols;
+};
+constexpr Shape kShapes[] = {{1, 32}, {3, 96}, {33, 64}, {70, 192}, {36, 1280}, {9, 2112}, {5, 4128}};
+
+float random_normal(Rng& rng) {
+  float sum = -6;
+  for (int i = 0; i < 12; ++i) sum += static_cast<float>(rng.uniform());
+  return sum;
+}
+
+std::vector<bf16> random_rows(int64_t rows, int64_t cols, uint64_t seed) {
+  Rng rng(seed);
+  std::vector<bf16> out(static_cast<size_t>(rows * cols));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = to_bf16(random_normal(rng) * (i / 32 % 3 == 0 ? 4.0f : 0.5f));
+  return out;
+}
+
+// The bytes of a matrix in each of the three formats; every code but NaN occurs.
+struct Weights {
+  std::vector<uint8_t> codes;
+  std::vector<e8m0> scales;
+  std::vector<bf16> values;
+  Weights(Shape shape, uint64_t seed) {
+    Rng rng(seed);
+    const auto [outputs, cols] = shape;
+    codes.resize(static_cast<size_t>(outputs * cols));
+    for (uint8_t& code : codes) {
+      code = static_cast<uint8_t>(rng.next_u32());
+      if ((code & 0x7f) == 0x7f) code = 0x80;
+    }
+    scales.resize(static_cast<size_t>(outputs * cols / 32));
+    for (e8m0& scale : scales) scale.bits = static_cast<uint8_t>(112 + rng.next_u32() % 12);
+    values = random_rows(outputs, cols, seed + 1);
+  }
+  Fp8Matrix fp8(Shape s) const { return {reinterpret_cast<const e4m3*>(codes.data()), scales.data(), s.outputs, s.cols}; }
+  Fp4Matrix fp4(Shape s) const { return {codes.data(), scales.data(), s.outputs, s.cols}; }
+  Bf16Matrix bf16s(Shape s) const { return {values.data(), s.outputs, s.cols}; }
+};
+
+template <class Matrix>
+std::vector<float> multiply(const Bf16Rows& x, const Matrix& w, bool round, Isa isa, int threads = 1) {
+  constexpr float kGuard = 12345.0f;
+  const int64_t ldy = w.rows + 3;
+  std::vector<float> y(static_cast<size_t>(x.num_rows * ldy), kGuard), out;
+  Workers::create(threads, false)->run([&](Team& team) { linear(x, w, {y.data(), ldy, round}, isa, team); });
+  for (int64_t t = 0; t < x.num_rows; ++t) {
+    out.insert(out.end(), y.begin() + t * ldy, y.begin() + t * ldy + w.rows);
+    for (int64_t i = w.rows; i < ldy; ++i) EXPECT_EQ(y[static_cast<size_t>(t * ldy + i)], kGuard) << "written past row " << t;
+  }
+  return out;
+}
+
+class BlockLinear : public testing::TestWithParam<Isa> {
+ protected:
+  // f(matrix) for each format.
+  template <class F>
+  static void each_format(const Weights& weights, Shape shape, F f) {
+    f(weights.fp8(shape));
+    f(weights.fp4(shape));
+    f(weights.bf16s(shape));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Isas, BlockLinear, testing::ValuesIn(available_isas().begin(), available_isas().end()),
+                         [](const auto& info) { return std::string(isa_name(info.param)); });
+
+TEST_P(BlockLinear, MatchesTheReference) {
+  for (const Shape shape : kShapes) {
+    const Weights weights(shape, 1);
+    const auto x = random_rows(kMaxRows, shape.cols, 2);
+    each_format(weights, shape, [&](const auto& w) {
+      const Bf16Rows rows{x.data(), shape.cols, kMaxRows};
+      const size_t count = static_cast<size_t>(kMaxRows * w.rows);
+      std::vector<double> expected(count), magnitude(count);
+      ref::linear(rows, w, expected.data(), magnitude.data());
+      const auto y = multiply(rows, w, false, GetParam()), rounded = multiply(rows, w, true, GetParam());
+      for (size_t i = 0; i < count; ++i) {
+        ASSERT_LE(std::fabs(y[i] - expected[i]), 0x1p-24 * (static_cast<double>(w.cols) / 8 + 8) * magnitude[i]) << w.rows << "x" << w.cols << " at " << i;
+        ASSERT_EQ(rounded[i], to_f32(to_bf16(y[i])));
+      }
+    });
+  }
+}
+
+// The bf16 products of a vision tower have any number of inputs.
+TEST_P(BlockLinear, Bf16TakesAnyNumberOfInputs) {
+  for (int64_t cols = 1; cols <= 70; ++cols) {
+    const auto values = random_rows(6, cols, 3), x = random_rows(7, cols, 4);
+    const Bf16Matrix w{values.data(), 6, cols};
+    const Bf16Rows rows{x.data(), cols, 7};
+    double expected[42], magnitude[42];
+    ref::linear(rows, w, expected, magnitude);
+    const auto y = multiply(rows, w, false, GetParam());
+    for (size_t i = 0; i < 42; ++i) ASSERT_LE(std::fabs(y[i] - expected[i]), 0x1p-22 * magnitude[i]) << cols << " at " << i;
+    const auto one = multiply({x.data() + 3 * cols, cols, 1}, w, false, GetParam());
+    for (size_t i = 0; i < 6; ++i) ASSERT_EQ(one[i], y[18 + i]) << cols;
+  }
+}
+
+TEST_P(BlockLinear, BitsDoNotDependOnBatchChoiceOfRowsOrThreads) {
+  for (const Shape shape : kShapes) {
+    const Weights weights(shape, 5);
+    const auto x = random_rows(kMaxRows, shape.cols, 6);
+    each_format(weights, shape, [&](const auto& w) {
+      const auto all = multiply({x.data(), shape.cols, kMaxRows}, w, false, GetParam());
+      const auto row = [&](int64_t t) { return std::vector<float>(all.begin() + t * w.rows, all.begin() + (t + 1) * w.rows); };
+      for (int32_t count = 1; count <= 26; ++count) {
+        std::vector<int32_t> ids;
+        std::vector<float> expected;
+        for (int32_t i = 0; i < count; ++i) {
+          ids.push_back((i * 37 + count) % static_cast<int32_t>(kMaxRows));
+          const auto one = row(ids.back());
+          expected.insert(expected.end(), one.begin(), one.end());
+        }
+        ASSERT_EQ(multiply({x.data(), shape.cols, count, ids.data()}, w, false, GetParam()), expected) << count << " rows of " << w.cols;
+      }
+      for (const int threads : {2, 3}) ASSERT_EQ(multiply({x.data(), shape.cols, kMaxRows}, w, false, GetParam(), threads), all);
+      ASSERT_EQ(multiply({x.data(), shape.cols, 1}, w, false, GetParam(), 2), row(0));
+    });
+  }
+}
+
+TEST_P(BlockLinear, PartsOfAMatrix) {
+  const Shape shape{128, 96};
+  const Weights weights(shape, 7);
+  const auto x = random_rows(9, shape.cols, 8);
+  const Bf16Rows rows{x.data(), shape.cols, 9};
+  const auto check = [&](const auto& w) {
+    const auto all = multiply(rows, w, false, GetParam()), part = multiply(rows, rows_of(w, 64, 33), false, GetParam());
+    for (size_t t = 0; t < 9; ++t)
+      for (size_t n = 0; n < 33; ++n) ASSERT_EQ(part[t * 33 + n], all[t * 128 + 64 + n]);
+  };
+  check(weights.fp8(shape));
+  check(weights.fp4(shape));
+}
+
+// Scales that a checkpoint may hold though no model needs them; and NaN, as scale, code or activation, spoils only what it touches.
+TEST_P(BlockLinear, OddScalesAndNan) {
+  const Shape shape{40, 128};
+  for (const uint8_t odd : {uint8_t{0}, uint8_t{9}, uint8_t{30}, uint8_t{220}, uint8_t{0xff}}) {
+    Weights weights(shape, 9);
+    weights.scales[6].bits = odd;
+    weights.codes[17 * 128 + 5] = 0x7f;  // NaN as fp8; as fp4 an ordinary pair
+    const auto x = random_rows(8, shape.cols, 10);
+    each_format(weights, shape, [&](const auto& w) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(w)>, Bf16Matrix>) return;
+      for (const int64_t count : {1, 8}) {
+        const Bf16Rows rows{x.data(), shape.cols, count};
+        std::vector<double> expected(static_cast<size_t>(count * 40)), magnitude(expected.size());
+        ref::linear(rows, w, expected.data(), magnitude.data());
+        const auto y = multiply(rows, w, false, GetParam());
+        for (size_t i = 0; i < y.size(); ++i) {
+          ASSERT_EQ(std::isnan(y[i]), std::isnan(expected[i])) << int{odd} << " at " << i;
+          if (std::isnan(expected[i])) continue;
+          ASSERT_LE(std::fabs(y[i] - expected[i]), 0x1p-20 * magnitude[i]) << int{odd} << " at " << i;
+        }
+      }
+    });
+  }
+  Weights weights(shape, 11);
+  auto x = random_rows(8, shape.cols, 12);
+  const auto clean = multiply({x.data(), shape.cols, 8}, weights.fp4(shape), true, GetParam());
+  x[3 * 128 + 50].bits = 0x7fc0;
+  const auto y = multiply({x.data(), shape.cols, 8}, weights.fp4(shape), true, GetParam());
+  for (size_t i = 0; i < y.size(); ++i) {
+    if (i / 40 == 3) {
+      EXPECT_TRUE(std::isnan(y[i]));
+    } else {
+      EXPECT_EQ(y[i], clean[i]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace deepinfer

@@ -1,0 +1,13 @@
+#include "kernels/cpu/index_scores_impl.h"
+#include "kernels/cpu/sink_attention_impl.h"
+#include "kernels/cpu/v41_kernels.h"
+#include "kernels/cpu/v41_rows_impl.h"
+
+namespace deepinfer::cpu {
+
+const V41Kernels& v41_kernels_portable() {
+  static constexpr V41Kernels kTable = DI_V41_KERNELS;
+  return kTable;
+}
+
+}  // namespace deepinfer::cpu
