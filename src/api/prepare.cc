@@ -97,7 +97,7 @@ Outcome make_generation(Service& service, recipe::GenerationOptions options, std
               .include_usage = options.include_usage,
               .logprobs = options.sampling.top_logprobs >= 0};
   out.output = {.split_reasoning = chat, .stop = std::move(options.stop), .keep_token_events = out.info.logprobs};
-  out.request = {.prompt = std::move(prompt), .sampling = std::move(options.sampling), .n = options.n};
+  out.request = {.prompt = std::move(prompt), .sampling = std::move(options.sampling), .n = options.n, .cache_salt = std::move(options.cache_salt)};
   return out;
 }
 

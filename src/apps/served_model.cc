@@ -74,7 +74,7 @@ Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const 
   const uint64_t blocks = (static_cast<uint64_t>(loaded.card.max_context) + static_cast<uint64_t>(layout.block_tokens) - 1) / static_cast<uint64_t>(layout.block_tokens);
   const uint64_t useful = blocks * static_cast<uint64_t>(layout.block_bytes) * static_cast<uint64_t>(flags.max_num_seqs);
   served->kv_bytes = flags.kv_memory.value_or(default_kv_bytes(free_memory_bytes(), useful));
-  engine::EngineOptions engine{.card = loaded.card, .weights_identity = weights_identity(path, options), .kv_bytes = served->kv_bytes,
+  engine::EngineOptions engine{.card = loaded.card, .weights_identity = weights_identity(path, options), .master_secret = random_256(), .kv_bytes = served->kv_bytes,
                                .max_num_batched_tokens = flags.max_num_batched_tokens, .max_num_sequences = flags.max_num_seqs,
                                .max_waiting_requests = flags.max_queued, .max_context = options.max_context};
   DI_TRY(served->engine, engine::Engine::start(std::move(loaded.model), *served->workers, served->clock, std::move(engine)));

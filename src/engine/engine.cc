@@ -11,6 +11,9 @@
 namespace deepinfer::engine {
 namespace {
 
+// Of what the forward passes compute: raised by a change that gives other bits for the same weights, so that blocks on disk are not mixed.
+constexpr int kComputationVersion = 1;
+
 // Running requests and the one that is half admitted come on top of those that wait.
 int32_t max_num_requests(const EngineOptions& options) { return options.max_waiting_requests + options.max_num_sequences + 1; }
 
@@ -44,6 +47,7 @@ Result<Engine::Limits> Engine::check_options(const model::Model& model, const En
 }
 
 Result<std::unique_ptr<Engine>> Engine::start(std::unique_ptr<model::Model> model, Workers& workers, const Clock& clock, EngineOptions options) {
+  DI_TRY(kv::check_key_vector());
   DI_TRY(const Limits limits, check_options(*model, options));
   DI_TRY(kv::Arena arena, kv::Arena::map(static_cast<uint64_t>(limits.num_blocks) * static_cast<uint64_t>(model->kv_layout().block_bytes)));
   return std::unique_ptr<Engine>(new Engine(std::move(model), workers, clock, std::move(options), limits, std::move(arena)));
@@ -93,9 +97,11 @@ Result<RequestId> Engine::submit(Request request, std::shared_ptr<EventSink> sin
     DI_TRY(check_open());
   }
   const RequestId id = next_id_.fetch_add(1, std::memory_order_relaxed);
-  const std::string salt = options_.prefix_cache ? "" : "request " + std::to_string(id);
-  auto state = make_request_state(id, std::move(request), std::move(sink), limits,
-                                  {.weights = options_.weights_identity, .format = model_->kv_layout().format, .block_tokens = limits.block_tokens, .salt = salt});
+  const std::string salt = options_.prefix_cache ? request.cache_salt : "request " + std::to_string(id);
+  const std::string architecture = options_.card.architecture + "-v" + std::to_string(kComputationVersion);
+  const kv::KeyRoot root{.weights = options_.weights_identity, .architecture = architecture, .format = model_->kv_layout().format,
+                         .block_tokens = limits.block_tokens, .tenant = kv::tenant_secret(options_.master_secret, request.tenant), .salt = salt};
+  auto state = make_request_state(id, std::move(request), std::move(sink), limits, kv::root_key(root));
   {
     MutexLock lock(mu_);
     DI_TRY(check_open());

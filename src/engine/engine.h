@@ -28,6 +28,7 @@ namespace deepinfer::engine {
 struct EngineOptions {
   ModelCard card;                // architecture, vocab_size and max_context are filled in
   std::string weights_identity;  // differs when one weight differs: part of every block key
+  Digest256 master_secret;       // what tenants' secrets are made from: shared by those who share blocks
   uint64_t kv_bytes = uint64_t{1} << 30;
   int32_t max_num_batched_tokens = 512;  // rows a step
   int32_t max_num_sequences = 32;        // running at a time

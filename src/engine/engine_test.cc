@@ -107,6 +107,17 @@ TEST(Engine, ATenantFindsOnlyItsOwnBlocks) {
   EXPECT_TRUE(other.same_output(first));
 }
 
+TEST(Engine, ASaltNarrowsWithinTheTenant) {
+  Server server;
+  Request request = request_of(50, 4);
+  server.answer(request);
+  request.cache_salt = "mine";
+  EXPECT_EQ(server.answer(request).usage.cached_tokens, 0);
+  EXPECT_EQ(server.answer(request).usage.cached_tokens, 48);
+  request.tenant = "other";  // the same salt opens no other tenant's blocks
+  EXPECT_EQ(server.answer(request).usage.cached_tokens, 0);
+}
+
 TEST(Engine, WithoutThePrefixCacheOnlyItsOwnChoicesShare) {
   Server server({.engine = {.prefix_cache = false}});
   Request request = request_of(400, 4);

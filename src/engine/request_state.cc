@@ -72,7 +72,7 @@ Result<> check_request(const Request& request, const RequestLimits& limits) {
 }
 
 std::unique_ptr<RequestState> make_request_state(RequestId id, Request request, std::shared_ptr<EventSink> sink,
-                                                 const RequestLimits& limits, kv::KeyRoot chain) {
+                                                 const RequestLimits& limits, const kv::BlockKey& root) {
   auto state = std::make_unique<RequestState>();
   state->id = id;
   state->sampling = std::move(request.sampling);
@@ -86,7 +86,6 @@ std::unique_ptr<RequestState> make_request_state(RequestId id, Request request, 
 
   const auto num_prompt = static_cast<int32_t>(request.prompt.size());
   const int32_t max_num_tokens = num_prompt + std::min(state->sampling.max_tokens, limits.max_context - num_prompt);
-  chain.tenant = request.tenant;
   state->choices = std::vector<SequenceState>(static_cast<size_t>(request.n));
   for (size_t i = 0; i < state->choices.size(); ++i) {
     SequenceState& choice = state->choices[i];
@@ -94,7 +93,7 @@ std::unique_ptr<RequestState> make_request_state(RequestId id, Request request, 
     choice.choice = static_cast<int32_t>(i);
     const uint64_t order = id * kMaxChoices + i;
     if (i == 0) {
-      choice.prepare(order, std::move(request.prompt), max_num_tokens, kv::root_key(chain), limits.block_tokens);
+      choice.prepare(order, std::move(request.prompt), max_num_tokens, root, limits.block_tokens);
     } else {
       choice.prepare_sibling(order, state->choices.front(), max_num_tokens, limits.block_tokens);
     }

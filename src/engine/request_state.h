@@ -62,8 +62,8 @@ struct RequestLimits {
 // cannot hold of it is cut, and such a sequence ends with kContext.
 Result<> check_request(const Request& request, const RequestLimits& limits);
 
-// chain: the parts of the root key but the tenant, which is the request's. The request has been checked.
+// root: where its chain of block keys starts. The request has been checked.
 std::unique_ptr<RequestState> make_request_state(RequestId id, Request request, std::shared_ptr<EventSink> sink,
-                                                 const RequestLimits& limits, kv::KeyRoot chain);
+                                                 const RequestLimits& limits, const kv::BlockKey& root);
 
 }  // namespace deepinfer::engine

@@ -1,7 +1,7 @@
 #include "kv/block_key.h"
 
 #include <array>
-#include <cstring>
+#include <numeric>
 #include <string>
 
 #include "base/check.h"
@@ -9,40 +9,68 @@
 namespace deepinfer::kv {
 namespace {
 
-constexpr std::string_view kRootDomain = "deepinfer kv root v1";
+constexpr std::string_view kTenantDomain = "deepinfer tenant secret v1";
+constexpr std::string_view kRootDomain = "deepinfer kv root v2";
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
-void append_u32(std::string& out, uint32_t value) {
-  for (int shift = 0; shift < 32; shift += 8) out += static_cast<char>(value >> shift & 0xff);
+// Integers lie in memory as the format wants them: base/bytes.h asserts it.
+template <class T>
+std::span<const std::byte> bytes_of(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
 }
 
 // Lengths go first, so that no two different roots have the same bytes.
-void append_text(std::string& out, std::string_view text) {
-  append_u32(out, static_cast<uint32_t>(text.size()));
-  out += text;
+void add_text(Blake2b256& hash, std::string_view text) {
+  hash.update(bytes_of(static_cast<uint32_t>(text.size())));
+  hash.update(bytes_of(text));
 }
 
 }  // namespace
 
-BlockKey root_key(const KeyRoot& root) {
-  std::string message;
-  append_text(message, root.weights);
-  append_text(message, root.format);
-  append_u32(message, static_cast<uint32_t>(root.block_tokens));
-  append_text(message, root.tenant);
-  append_text(message, root.salt);
-  return blake2b_256(bytes_of(message), bytes_of(kRootDomain));
+Digest256 tenant_secret(const Digest256& master, std::string_view tenant) {
+  Blake2b256 hash(std::as_bytes(std::span(master.bytes)));
+  hash.update(bytes_of(kTenantDomain));
+  hash.update(bytes_of(tenant));
+  return hash.finish();
 }
 
-BlockKey block_key(const BlockKey& parent, std::span<const TokenId> tokens) {
+BlockKey root_key(const KeyRoot& root) {
+  Blake2b256 hash(bytes_of(kRootDomain));
+  add_text(hash, root.weights);
+  add_text(hash, root.architecture);
+  add_text(hash, root.format);
+  hash.update(bytes_of(static_cast<uint32_t>(root.block_tokens)));
+  add_text(hash, root.adapter);
+  hash.update(std::as_bytes(std::span(root.tenant.bytes)));
+  add_text(hash, root.salt);
+  return hash.finish();
+}
+
+BlockKey block_key(const BlockKey& parent, std::span<const TokenId> tokens, std::span<const BlockMedia> media) {
   CHECK(tokens.size() <= kMaxBlockTokens);
-  // u32 count, then the ids as little-endian i32 (base/bytes.h asserts that this is how they lie in memory). On the stack: this runs
-  // inside a step, which allocates nothing.
-  std::array<uint32_t, 1 + kMaxBlockTokens> message;
-  message[0] = static_cast<uint32_t>(tokens.size());
-  std::memcpy(message.data() + 1, tokens.data(), tokens.size_bytes());
-  return blake2b_256(std::as_bytes(std::span(message).first(1 + tokens.size())), std::as_bytes(std::span(parent.bytes)));
+  Blake2b256 hash(std::as_bytes(std::span(parent.bytes)));
+  hash.update(bytes_of(static_cast<uint32_t>(tokens.size())));
+  hash.update(std::as_bytes(tokens));
+  hash.update(bytes_of(static_cast<uint32_t>(media.size())));
+  for (const BlockMedia& item : media) {
+    hash.update(bytes_of(item.offset));
+    hash.update(std::as_bytes(std::span(item.digest.bytes)));
+  }
+  return hash.finish();
+}
+
+Result<> check_key_vector() {
+  Digest256 counting;
+  std::iota(counting.bytes.begin(), counting.bytes.end(), uint8_t{0});
+  std::array<TokenId, 32> tokens;
+  std::iota(tokens.begin(), tokens.end(), 1000);
+  const std::array<BlockMedia, 2> media{{{.offset = -3, .digest = {}}, {.offset = 7, .digest = counting}}};
+  const BlockKey root = root_key({.weights = "w", .architecture = "llama-v1", .format = "dense-bf16-v1", .block_tokens = 32,
+                                  .tenant = tenant_secret(counting, "t")});
+  const BlockKey last = block_key(block_key(root, tokens), tokens, media);
+  if (last.hex() == kKeyVector) return {};
+  return Error{Code::kInternal, "block keys differ from their format: this build cannot use a cache (" + last.hex() + ")"};
 }
 
 }  // namespace deepinfer::kv

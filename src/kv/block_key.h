@@ -11,25 +11,43 @@
 #include <string_view>
 
 #include "base/hash.h"
+#include "base/result.h"
 #include "core/request.h"
 
 namespace deepinfer::kv {
 
 using BlockKey = Digest256;
 
+// What a tenant's chains start from beside the model: a MAC of the tenant's id under the master secret. `tenant` is what the server derived
+// from the API key (Request::tenant); nothing of a request goes in.
+Digest256 tenant_secret(const Digest256& master, std::string_view tenant);
+
 // What a chain starts from.
 struct KeyRoot {
-  std::string_view weights;  // identity of the weights: a digest, or whatever differs when one weight differs
-  std::string_view format;   // KvLayout::format: names everything that changes the bytes of a block
-  int32_t block_tokens;      // tokens a block covers
-  std::string_view tenant;   // blocks are found within a tenant only
-  std::string_view salt{};   // separates further, e.g. one request from all others; empty: shared within the tenant
+  std::string_view weights;       // identity of the weights: a digest, or whatever differs when one weight differs
+  std::string_view architecture;  // and the version of its computation: "llama-v1"
+  std::string_view format;        // KvLayout::format: names everything else that changes the bytes of a block
+  int32_t block_tokens;           // tokens a block covers
+  std::string_view adapter{};     // digest of an adapter; empty: none
+  Digest256 tenant{};             // tenant_secret(): blocks are found within a tenant only
+  std::string_view salt{};        // separates further within the tenant, never less; empty: shared
 };
 
 BlockKey root_key(const KeyRoot& root);
 
-// Key of the full block that holds `tokens` after the prefix that `parent` names. At most kMaxBlockTokens tokens.
+// An image or other item whose tokens stand in a block.
+struct BlockMedia {
+  int32_t offset;    // of the item's first token from the block's first; negative if it began in an earlier block
+  Digest256 digest;  // of its bytes and every parameter of its preprocessing
+};
+
+// Key of the full block that holds `tokens` after the prefix that `parent` names. At most kMaxBlockTokens tokens; media by offset.
 constexpr int32_t kMaxBlockTokens = 1024;
-BlockKey block_key(const BlockKey& parent, std::span<const TokenId> tokens);
+BlockKey block_key(const BlockKey& parent, std::span<const TokenId> tokens, std::span<const BlockMedia> media = {});
+
+// The last key of the format document's vector, and whether this program computes it: a build that does not must not share blocks
+// with others. Errors: kInternal.
+constexpr std::string_view kKeyVector = "455c72b96b853d98ca0d6031cee8327aa0a6f5f8ea81e0d6e4855bd7424cd941";
+Result<> check_key_vector();
 
 }  // namespace deepinfer::kv

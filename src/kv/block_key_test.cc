@@ -10,17 +10,22 @@
 namespace deepinfer::kv {
 namespace {
 
-const KeyRoot kRoot{.weights = "w", .format = "dense-bf16-v1", .block_tokens = 32, .tenant = "t"};
+const KeyRoot kRoot{.weights = "w", .architecture = "llama-v1", .format = "dense-bf16-v1", .block_tokens = 32, .tenant = tenant_secret({}, "t")};
 
 // The vector of docs/formats/block_key.md, computed there with Python's hashlib: a change of these bytes orphans every stored block.
 TEST(BlockKey, VectorOfTheFormatDocument) {
+  Digest256 master;
+  std::iota(master.bytes.begin(), master.bytes.end(), uint8_t{0});
+  const Digest256 secret = tenant_secret(master, "t");
+  EXPECT_EQ(secret.hex(), "d61fc2de51e0ba96d6dc6a31c9a7efbc74b1874b89c5aaf34719418b25ed8a45");
+  KeyRoot start = kRoot;
+  start.tenant = secret;
+  const BlockKey root = root_key(start);
+  EXPECT_EQ(root.hex(), "fcf2b53ac316634fa185c3a5bd360cedb8014fae89785951a966fc3cbfa8a90e");
   std::vector<TokenId> tokens(32);
   std::iota(tokens.begin(), tokens.end(), 1000);
-  const BlockKey root = root_key(kRoot);
-  EXPECT_EQ(root.hex(), "35c1783e22f3b8893ea6bfc1094393438125601fb31b0875e87cba0a4037e5a8");
-  const BlockKey first = block_key(root, tokens);
-  EXPECT_EQ(first.hex(), "b397ebfb57e53aefabf99fd0fa788fb53c035f976a1266f5a9d1a31a39d5c677");
-  EXPECT_EQ(block_key(first, tokens).hex(), "b2b40619863aac63a55518fbd9fa423f4f4ca588be361f0262a46396785d3bd1");
+  EXPECT_EQ(block_key(root, tokens).hex(), "4e380e6040354f50e8cb2e758c406c483b06b479aeaec6d677a3b70b3b4b07f5");
+  EXPECT_TRUE(check_key_vector());
 }
 
 TEST(BlockKey, EveryFieldOfTheRootMatters) {
@@ -31,18 +36,22 @@ TEST(BlockKey, EveryFieldOfTheRootMatters) {
   KeyRoot other = kRoot;
   other.weights = "v";
   EXPECT_TRUE(add(other));
+  other = kRoot, other.architecture = "qwen2-v1";
+  EXPECT_TRUE(add(other));
+  other = kRoot, other.adapter = "a";
+  EXPECT_TRUE(add(other));
   other = kRoot, other.format = "dense-q8-v1";
   EXPECT_TRUE(add(other));
   other = kRoot, other.block_tokens = 64;
   EXPECT_TRUE(add(other));
-  other = kRoot, other.tenant = "u";
+  other = kRoot, other.tenant = tenant_secret({}, "u");
   EXPECT_TRUE(add(other));
   other = kRoot, other.salt = "1";
   EXPECT_TRUE(add(other));
   // Fields do not run into each other.
-  other = kRoot, other.weights = "wd", other.format = "ense-bf16-v1";
+  other = kRoot, other.weights = "wl", other.architecture = "lama-v1";
   EXPECT_TRUE(add(other));
-  other = kRoot, other.tenant = "", other.salt = "t";
+  other = kRoot, other.adapter = "1", other.salt = "";
   EXPECT_TRUE(add(other));
 }
 
@@ -55,8 +64,21 @@ TEST(BlockKey, EveryTokenAndTheParentMatter) {
     changed[i] ^= 1 << 20;
     EXPECT_NE(block_key(root, changed), key) << i;
   }
+  const BlockMedia image{.offset = 3, .digest = tenant_secret({}, "an image")};
+  std::set<std::string> seen{key.hex()};
+  EXPECT_TRUE(seen.insert(block_key(root, tokens, {&image, 1}).hex()).second);
+  for (const BlockMedia& other : {BlockMedia{4, image.digest}, BlockMedia{-4, image.digest}, BlockMedia{3, {}}}) {
+    EXPECT_TRUE(seen.insert(block_key(root, tokens, {&other, 1}).hex()).second);
+  }
   EXPECT_NE(block_key(key, tokens), key);
   EXPECT_NE(block_key(root, std::span(tokens).first(31)), key);
+}
+
+TEST(TenantSecret, DependsOnBoth) {
+  const Digest256 a = tenant_secret({}, "a");
+  EXPECT_NE(a, tenant_secret({}, "b"));
+  EXPECT_NE(a, tenant_secret(a, "a"));
+  EXPECT_NE(tenant_secret({}, ""), tenant_secret(a, ""));
 }
 
 }  // namespace

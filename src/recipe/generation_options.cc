@@ -90,6 +90,15 @@ void read_stream(FieldReader& fields, GenerationOptions& out) {
   out.include_usage = inner.boolean("include_usage").value_or(false);
 }
 
+void read_cache_salt(FieldReader& fields, std::string& out) {
+  const json::string* salt = fields.string("cache_salt");
+  if (salt == nullptr) return;
+  if (salt->empty() || salt->size() > kMaxCacheSaltBytes) {
+    return fields.fail("cache_salt", fmt::format("cache_salt must have 1 to {} bytes", kMaxCacheSaltBytes));
+  }
+  out = *salt;
+}
+
 }  // namespace
 
 GenerationOptions read_generation_options(FieldReader& fields, const OptionsContext& context) {
@@ -99,6 +108,7 @@ GenerationOptions read_generation_options(FieldReader& fields, const OptionsCont
   read_logit_bias(fields, context.vocab_size, out.sampling);
   read_stop_token_ids(fields, context.vocab_size, out.sampling);
   read_stop(fields, out.stop);
+  read_cache_salt(fields, out.cache_salt);
   out.n = static_cast<int32_t>(fields.integer("n", 1, kMaxChoices).value_or(1));
   const std::optional<int64_t> seed = fields.integer("seed", 0, std::numeric_limits<int64_t>::max());
   out.has_seed = seed.has_value();

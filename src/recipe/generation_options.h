@@ -13,6 +13,7 @@
 namespace deepinfer::recipe {
 
 constexpr int64_t kMaxStopStrings = 16;
+constexpr size_t kMaxCacheSaltBytes = 256;
 constexpr size_t kMaxStopStringBytes = 1024;  // held-back text is at most this long
 
 // What the model's own configuration (generation_config.json) or the operator says for fields that a request leaves out.
@@ -29,6 +30,7 @@ struct GenerationOptions {
   std::vector<std::string> stop;      // not empty strings
   bool stream = false;
   bool include_usage = false;
+  std::string cache_salt;             // only requests with the same one share cached blocks
 };
 
 struct OptionsContext {

@@ -27,7 +27,7 @@ class Harness {
     auto sequence = std::make_unique<Sequence>();
     const int32_t max_tokens = static_cast<int32_t>(prompt.size()) + max_output;
     if (first == nullptr) {
-      sequence->prepare(next_order_++, std::move(prompt), max_tokens, kv::root_key({"w", "f", kBlockTokens, "t"}), kBlockTokens);
+      sequence->prepare(next_order_++, std::move(prompt), max_tokens, kv::root_key({.weights = "w", .format = "f", .block_tokens = kBlockTokens}), kBlockTokens);
     } else {
       sequence->prepare_sibling(next_order_++, *first, max_tokens, kBlockTokens);
     }
