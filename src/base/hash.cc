@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <sodium.h>
+#define XXH_STATIC_LINKING_ONLY  // the streaming state on the stack
 #include <xxhash.h>
 
 #include "base/check.h"
@@ -52,6 +53,7 @@ Digest256 Blake2b256::finish() {
 }
 
 Digest256 random_256() {
+  CHECK(sodium_init() >= 0);  // idempotent and thread-safe
   Digest256 out;
   randombytes_buf(out.bytes.data(), out.bytes.size());
   return out;

@@ -40,7 +40,7 @@ class Bench {
     CHECK(checked.has_value());
     const std::string salt = prefix_cache ? "" : std::to_string(next_id_);
     auto state = make_request_state(next_id_++, std::move(request), std::move(sink), limits,
-                                    {.weights = "w", .format = model->kv_layout().format, .block_tokens = limits.block_tokens, .tenant = "", .salt = salt});
+                                    kv::root_key({.weights = "w", .format = model->kv_layout().format, .block_tokens = limits.block_tokens, .salt = salt}));
     RequestState& reference = *state;
     stepper->add(std::move(state));
     return reference;

@@ -1,0 +1,74 @@
+// kv/block_store.h: blocks beyond this process's memory, behind one interface: find what is known of a chain, fetch it without waiting,
+// publish what was computed. Together with BlockPool, whose acquire() is find and pin for the blocks in memory, these are the tiers of
+// the cache. Whatever goes wrong behind it costs time: a block that comes out of fetch() has the key that was asked for and the bytes
+// that were published under it, or it does not come out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "core/cache_stats.h"
+#include "kv/block_key.h"
+
+namespace deepinfer::kv {
+
+enum class Tier : uint8_t { kRam, kDisk, kShared };  // shared: written by another live process, or on another machine
+
+// Under what a block is filed, beside its key.
+struct StoreTag {
+  Digest256 tenant;       // tenant_folder()
+  uint8_t retention = 0;  // index of a retention class of the store
+};
+
+// Blocks of one chain on their way, in order. The consumer's side belongs to one thread; destroying it abandons the rest, whatever the
+// medium does meanwhile.
+class BlockFetch {
+ public:
+  enum class State : uint8_t {
+    kPending,  // the next block is not here yet
+    kReady,    // front() is a block
+    kEnded,    // there are no more: all were delivered, or the next one is a miss (counted by the store)
+  };
+  virtual ~BlockFetch() = default;
+  virtual State state() = 0;
+  struct Block {
+    std::span<const std::byte> rows;  // verified, plain; until pop()
+    Tier tier;
+  };
+  virtual Block front() = 0;  // only when kReady
+  virtual void pop() = 0;
+  virtual int32_t num_blocks() const = 0;  // asked for
+  // The consumer's deadline has passed: the rest counts as late.
+  virtual void give_up() = 0;
+};
+
+class BlockStore {
+ public:
+  virtual ~BlockStore() = default;
+
+  struct Known {
+    int32_t num_blocks = 0;  // the chain's first so many are here
+    int64_t age_s = 0;       // of the last of them, from its bucket on; 0: none
+  };
+  // Thread-safe and quick (no I/O). Counts as a use of what it finds: also of blocks that are served from memory, so that a prefix
+  // that never leaves memory does not look forgotten here.
+  virtual Known find(std::span<const BlockKey> chain) = 0;
+
+  // Starts to fetch these blocks. `wake` is called, from any thread, whenever state() may have changed; it must not block and outlives
+  // the fetch. Never null: what cannot be had ends at once.
+  virtual std::unique_ptr<BlockFetch> fetch(std::span<const BlockKey> chain, std::function<void()> wake) = 0;
+
+  // Takes a copy of a full block's rows, to be written later. Allocates nothing, does no I/O. False: not taken (it is here already, or
+  // there is no room for it now).
+  virtual bool publish(const StoreTag& tag, const BlockKey& key, std::span<const std::byte> rows) = 0;
+
+  // Bytes a second that fetches have been getting lately; 0: nothing measured yet.
+  virtual double read_bytes_per_s() const = 0;
+  virtual void count_missed(CacheMiss cause, int64_t num_blocks) = 0;
+  virtual CacheStats stats() const = 0;
+};
+
+}  // namespace deepinfer::kv

@@ -1,0 +1,77 @@
+// kv/segment_store.h: the block store in a directory: append-only segment files, one a (model, tenant, retention class, time bucket, writer),
+// an index in memory that is rebuilt from them, a thread that writes behind, a few that fetch. Several processes may share the directory,
+// also over a network file system: each appends to files of its own and finds the others' by looking. docs/formats/segment.md has the bytes.
+//
+// Invariants: a block can be found only after its bytes were made durable; a file is changed only at its end, by its one writer; what is
+// read is compared with its key and checksum before anybody sees it; a segment past its time is never served and goes as a whole; the
+// files of the directory take no more than the budget, measured as the file system counts.
+// Faults: a write that fails costs the blocks of its batch; after a few in a row the store is read-only for a while and tries again. A read
+// that fails, is late or differs is a miss. Reads that hang hold their thread; when they hold all, the store knows nothing until one returns.
+// The alternative that lost: a file a block (LMCache and others): a million inodes, no cheap expiry, and du that nobody can predict.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kv/block_store.h"
+#include "kv/eviction.h"
+#include "kv/row_cipher.h"
+#include "kv/store_clock.h"
+#include "kv/store_folder.h"
+
+namespace deepinfer::kv {
+
+struct RetentionClass {
+  std::string name;      // see SegmentHeader
+  int64_t seconds = 0;   // how long a block is kept at least; its segment goes at most a bucket later
+};
+
+struct StoreOptions {
+  std::string dir;
+  StoreFolder folder;                       // of that dir
+  uint64_t budget_bytes = 0;                // of all files of the directory, whoever wrote them; required
+  std::vector<RetentionClass> classes;      // StoreTag::retention is an index
+  Digest256 model;                          // namespace_of()
+  int32_t block_tokens = 0;
+  int64_t block_bytes = 0;                  // of every block that is published
+  uint64_t segment_bytes = 0;               // 0: a 32nd of the budget, 1 MiB to 64 MiB
+  uint64_t backlog_bytes = uint64_t{64} << 20;  // of blocks that wait to be written; beyond: dropped
+  uint64_t staging_bytes = uint64_t{64} << 20;  // of blocks read and not yet taken
+  int32_t num_fetch_threads = 4;
+  std::optional<RowCipher> cipher;
+  EvictionPolicy policy = EvictionPolicy::kValue;
+  bool background = true;                   // false: no threads; fetch() reads at once, flush() and maintain() are the caller's
+  uint64_t writer = 0;                      // 0: drawn
+  std::function<void(const std::string&)> log;  // one line, from any thread; may be null
+};
+
+class SegmentStore final : public BlockStore {
+ public:
+  // Reads the index of what is there. Damaged, foreign and newer files are left alone (CacheStats::rejected_segments). Errors:
+  // kInvalidArgument (options), those of making the folder; a store that cannot write but read opens read-only.
+  static Result<std::unique_ptr<SegmentStore>> open(std::shared_ptr<io::Disk> disk, std::shared_ptr<const TimeSource> time, StoreOptions options);
+  // Writes what is queued and seals its segments, as far as the disk lets it within kStopSeconds.
+  ~SegmentStore() override;
+  static constexpr int kStopSeconds = 10;
+
+  Known find(std::span<const BlockKey> chain) override;
+  std::unique_ptr<BlockFetch> fetch(std::span<const BlockKey> chain, std::function<void()> wake) override;
+  bool publish(const StoreTag& tag, const BlockKey& key, std::span<const std::byte> rows) override;
+  double read_bytes_per_s() const override;
+  void count_missed(CacheMiss cause, int64_t num_blocks) override;
+  CacheStats stats() const override;
+
+  void flush();     // returns when all that was published before is durable or dropped
+  void maintain();  // clock, expiry, others' segments, sizes, budget; the background does it every few seconds
+
+  class Core;
+
+ private:
+  explicit SegmentStore(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+  std::shared_ptr<Core> core_;
+};
+
+}  // namespace deepinfer::kv

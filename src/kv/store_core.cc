@@ -1,0 +1,261 @@
+#include "kv/store_core.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "base/check.h"
+
+namespace deepinfer::kv {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+uint64_t default_segment_bytes(const StoreOptions& options) {
+  return options.segment_bytes > 0 ? options.segment_bytes : std::clamp<uint64_t>(options.budget_bytes / 32, kMiB, 64 * kMiB);
+}
+
+// At least a few; the queue is searched one by one, so not many thousands either.
+uint32_t num_slots(const StoreOptions& options, size_t record_bytes) {
+  return static_cast<uint32_t>(std::clamp<uint64_t>(options.backlog_bytes / record_bytes, 4, 2048));
+}
+
+Result<> check_options(const StoreOptions& o) {
+  if (o.budget_bytes == 0) return Error{Code::kInvalidArgument, "the cache directory needs a budget (--cache-budget)"};
+  if (o.block_bytes < 1 || o.block_bytes > kMaxRowBytes) return Error{Code::kInvalidArgument, "a block of " + std::to_string(o.block_bytes) + " bytes cannot be stored"};
+  if (o.classes.empty() || o.classes.size() > 64) return Error{Code::kInvalidArgument, "there must be 1 to 64 retention classes"};
+  for (const RetentionClass& c : o.classes) {
+    const bool named = !c.name.empty() && c.name.size() <= kMaxClassName &&
+                       c.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") == std::string::npos;
+    if (!named) return Error{Code::kInvalidArgument, "retention class '" + c.name + "': a name has 1 to 15 characters of a-z, 0-9, _ and -"};
+    if (c.seconds < 60) return Error{Code::kInvalidArgument, "retention class '" + c.name + "': less than a minute"};
+  }
+  const uint64_t record = record_pages(static_cast<uint64_t>(o.block_bytes)) * kPage;
+  if (o.budget_bytes < 8 * record) return Error{Code::kInvalidArgument, "a budget of " + std::to_string(o.budget_bytes) + " bytes holds not eight blocks of " + std::to_string(record)};
+  return {};
+}
+
+class Fetch final : public BlockFetch {
+ public:
+  Fetch(std::shared_ptr<FetchJob> job, std::shared_ptr<SegmentStore::Core> core) : job_(std::move(job)), core_(std::move(core)) {}
+  ~Fetch() override {
+    job_->abandoned = true;
+    const MutexLock lock(job_->mu);
+    job_->wake = nullptr;
+    job_->ready.clear();
+  }
+
+  State state() override {
+    const MutexLock lock(job_->mu);
+    if (gave_up_) return State::kEnded;
+    if (!job_->ready.empty()) return State::kReady;
+    return job_->ended ? State::kEnded : State::kPending;
+  }
+  Block front() override {
+    const MutexLock lock(job_->mu);
+    CHECK(!job_->ready.empty());
+    const FetchJob::Chunk& chunk = job_->ready.front();
+    return {.rows = chunk.rows[at_], .tier = job_->items[chunk.first + at_].tier};
+  }
+  void pop() override {
+    const MutexLock lock(job_->mu);
+    CHECK(!job_->ready.empty());
+    num_popped_ += 1;
+    if (++at_ < job_->ready.front().rows.size()) return;
+    job_->ready.pop_front();  // gives its buffer back
+    at_ = 0;
+  }
+  int32_t num_blocks() const override { return static_cast<int32_t>(job_->num_asked); }
+  void give_up() override {
+    {
+      const MutexLock lock(job_->mu);
+      if (gave_up_ || (job_->ended && job_->ready.empty())) return;
+      gave_up_ = true;
+      job_->wake = nullptr;
+      job_->ready.clear();
+    }
+    job_->abandoned = true;
+    core_->count_missed(CacheMiss::kLate, static_cast<int64_t>(job_->num_asked - num_popped_));
+  }
+
+ private:
+  const std::shared_ptr<FetchJob> job_;
+  const std::shared_ptr<SegmentStore::Core> core_;
+  size_t at_ = 0;  // in the first chunk
+  size_t num_popped_ = 0;
+  bool gave_up_ = false;
+};
+
+}  // namespace
+
+PageBuffer::PageBuffer(size_t num_bytes)
+    : data_(static_cast<std::byte*>(std::aligned_alloc(kPage, to_pages(num_bytes) * kPage))), size_(to_pages(num_bytes) * kPage) {
+  CHECK(data_ != nullptr);
+}
+
+void PageBuffer::Free::operator()(std::byte* data) const { std::free(data); }
+
+void FetchJob::call_wake() {
+  const MutexLock lock(mu);
+  if (wake) wake();
+}
+
+SegmentStore::Core::Core(std::shared_ptr<io::Disk> disk, std::shared_ptr<const TimeSource> time, StoreOptions options)
+    : disk_(std::move(disk)),
+      time_(std::move(time)),
+      options_(std::move(options)),
+      segment_bytes_(default_segment_bytes(options_)),
+      record_bytes_(static_cast<size_t>(record_pages(static_cast<uint64_t>(options_.block_bytes)) * kPage)),
+      clock_(*time_, options_.folder.mark_s),
+      reading_since_ns_(static_cast<size_t>(std::max(1, options_.num_fetch_threads))),
+      slots_(num_slots(options_, record_bytes_) * record_bytes_) {
+  const uint32_t slots = num_slots(options_, record_bytes_);
+  for (uint32_t slot = slots; slot > 0; --slot) free_slots_.push_back(slot - 1);
+  queue_.reserve(slots);
+  writing_.reserve(slots);
+  batch_.reserve(slots);
+  stats_.present = true;
+  stats_.budget_bytes = options_.budget_bytes;
+}
+
+std::span<std::byte> SegmentStore::Core::slot_bytes(uint32_t slot) const { return slots_.bytes().subspan(slot * record_bytes_, record_bytes_); }
+
+int64_t SegmentStore::Core::now_s() const { return clock_.now_s(); }
+
+bool SegmentStore::Core::is_serving(const Segment& segment, int64_t now) const { return segment.indexed && now < segment.expires_s; }
+
+void SegmentStore::Core::log(const std::string& line) const {
+  if (options_.log) options_.log("cache " + options_.dir + ": " + line);
+}
+
+BlockStore::Known SegmentStore::Core::find(std::span<const BlockKey> chain) {
+  Known known;
+  if (reads_hang()) return known;
+  const MutexLock lock(mu_);
+  const int64_t now = now_s();
+  for (const BlockKey& key : chain) {
+    const uint32_t entry = catalog_.index().find(key);
+    if (entry == StoreIndex::kNone) break;
+    const Segment& segment = catalog_.at(catalog_.index().at(entry).segment);
+    if (!is_serving(segment, now)) break;
+    catalog_.touch(entry, now);
+    known.num_blocks += 1;
+    known.age_s = std::max<int64_t>(0, now - segment.header.bucket_unix_s);
+  }
+  return known;
+}
+
+bool SegmentStore::Core::publish(const StoreTag& tag, const BlockKey& key, std::span<const std::byte> rows) {
+  CHECK(rows.size() == static_cast<size_t>(options_.block_bytes));
+  CHECK(tag.retention < options_.classes.size());
+  uint32_t slot;
+  {
+    const MutexLock lock(mu_);
+    const uint32_t known = catalog_.index().find(key);
+    const int64_t now = now_s();
+    if (known != StoreIndex::kNone && is_serving(catalog_.at(catalog_.index().at(known).segment), now)) {
+      catalog_.touch(known, now);
+      return false;
+    }
+    const auto same = [&](const Queued& queued) { return queued.key == key; };
+    if (std::any_of(queue_.begin(), queue_.end(), same) || std::any_of(writing_.begin(), writing_.end(), same)) return false;
+    if (stopping_ || stats_.read_only || free_slots_.empty()) {
+      stats_.dropped_blocks += 1;
+      return false;
+    }
+    slot = free_slots_.back();
+    free_slots_.pop_back();
+    num_filling_ += 1;
+  }
+  std::memcpy(slot_bytes(slot).data() + kRecordHeaderBytes, rows.data(), rows.size());
+  {
+    const MutexLock lock(mu_);
+    num_filling_ -= 1;
+    queue_.push_back({.slot = slot, .tag = tag, .key = key});
+  }
+  queue_changed_.notify_all();
+  return true;
+}
+
+double SegmentStore::Core::read_bytes_per_s() const {
+  const MutexLock lock(mu_);
+  return read_bytes_per_s_;
+}
+
+void SegmentStore::Core::count_missed(CacheMiss cause, int64_t num_blocks) {
+  const MutexLock lock(mu_);
+  stats_.missed_blocks[static_cast<size_t>(cause)] += static_cast<uint64_t>(num_blocks);
+}
+
+CacheStats SegmentStore::Core::stats() const {
+  const bool hang = reads_hang();
+  const MutexLock lock(mu_);
+  CacheStats out = stats_;
+  out.reads_off = hang;
+  out.num_blocks = catalog_.index().size();
+  out.num_segments = catalog_.num_segments();
+  out.index_bytes = catalog_.index().memory_bytes();
+  out.backlog_bytes = (queue_.size() + writing_.size()) * record_bytes_;
+  return out;
+}
+
+void SegmentStore::Core::start_threads() {
+  if (!options_.background) return;
+  const MutexLock lock(mu_);
+  num_threads_ = 1 + static_cast<int32_t>(reading_since_ns_.size());
+  // Detached, each with a share of this object: a thread that never comes back from the disk must not keep the process from ending.
+  const auto run = [self = shared_from_this()](auto work) {
+    std::thread([self, work] {
+      work(*self);
+      const MutexLock done(self->mu_);
+      self->num_threads_ -= 1;
+      self->ended_.notify_all();
+    }).detach();
+  };
+  run([](Core& core) { core.write_loop(); });
+  for (size_t i = 0; i < reading_since_ns_.size(); ++i) run([i](Core& core) { core.fetch_loop(i); });
+}
+
+void SegmentStore::Core::stop() {
+  if (!options_.background) {
+    flush();
+    const MutexLock writing(write_mu_);
+    seal_all();
+    return;
+  }
+  MutexLock lock(mu_);
+  stopping_ = true;
+  queue_changed_.notify_all();
+  jobs_changed_.notify_all();
+  buffers_changed_.notify_all();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(kStopSeconds);
+  while (num_threads_ > 0 && ended_.wait_until(mu_, deadline) != std::cv_status::timeout) continue;
+  if (num_threads_ > 0) log("the disk does not answer; ending without it");
+}
+
+Result<std::unique_ptr<SegmentStore>> SegmentStore::open(std::shared_ptr<io::Disk> disk, std::shared_ptr<const TimeSource> time, StoreOptions options) {
+  DI_TRY(check_options(options));
+  auto core = std::make_shared<Core>(std::move(disk), std::move(time), std::move(options));
+  DI_TRY(core->open());
+  core->start_threads();
+  return std::unique_ptr<SegmentStore>(new SegmentStore(std::move(core)));
+}
+
+SegmentStore::~SegmentStore() { core_->stop(); }
+
+BlockStore::Known SegmentStore::find(std::span<const BlockKey> chain) { return core_->find(chain); }
+
+std::unique_ptr<BlockFetch> SegmentStore::fetch(std::span<const BlockKey> chain, std::function<void()> wake) {
+  return std::make_unique<Fetch>(core_->fetch(chain, std::move(wake)), core_);
+}
+
+bool SegmentStore::publish(const StoreTag& tag, const BlockKey& key, std::span<const std::byte> rows) { return core_->publish(tag, key, rows); }
+double SegmentStore::read_bytes_per_s() const { return core_->read_bytes_per_s(); }
+void SegmentStore::count_missed(CacheMiss cause, int64_t num_blocks) { core_->count_missed(cause, num_blocks); }
+CacheStats SegmentStore::stats() const { return core_->stats(); }
+void SegmentStore::flush() { core_->flush(); }
+void SegmentStore::maintain() { core_->maintain(); }
+
+}  // namespace deepinfer::kv

@@ -1,0 +1,207 @@
+// kv/store_core.h: the inside of SegmentStore, shared with its threads so that one which a dead medium holds can outlive the store. Three
+// mutexes, taken in this order: write_mu_ (files being written; held over I/O), those of single fetches, mu_ (catalog, queue, counters;
+// never held over I/O).
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/thread_annotations.h"
+#include "kv/segment_catalog.h"
+#include "kv/segment_reader.h"
+#include "kv/segment_store.h"
+
+namespace deepinfer::kv {
+
+// Memory of whole pages, aligned to one.
+class PageBuffer {
+ public:
+  explicit PageBuffer(size_t num_bytes);
+  std::span<std::byte> bytes() const { return {data_.get(), size_}; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const;
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  size_t size_;
+};
+
+struct FetchItem {
+  BlockKey key;
+  std::shared_ptr<SegmentFile> file;
+  uint32_t page = 0, length = 0;
+  Tier tier = Tier::kDisk;
+};
+
+// A fetch, shared by its consumer and the thread that works on it.
+struct FetchJob {
+  std::vector<FetchItem> items;
+  size_t num_asked = 0;
+  int64_t begin_ns = 0;
+  std::atomic<bool> abandoned{false};
+  std::atomic<int64_t>* reading_since_ns = nullptr;  // of the thread that works on it
+
+  struct Chunk {
+    std::shared_ptr<PageBuffer> buffer;
+    std::vector<std::span<const std::byte>> rows;  // in the buffer
+    size_t first = 0;                              // item of rows[0]
+  };
+  Mutex mu;
+  std::deque<Chunk> ready GUARDED_BY(mu);
+  bool ended GUARDED_BY(mu) = false;
+  std::function<void()> wake GUARDED_BY(mu);  // null once abandoned
+
+  void call_wake();
+};
+
+class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Core> {
+ public:
+  Core(std::shared_ptr<io::Disk> disk, std::shared_ptr<const TimeSource> time, StoreOptions options);
+  Result<> open();  // takes the writer's lock, indexes what is there
+  void start_threads();
+  void stop();
+
+  Known find(std::span<const BlockKey> chain);
+  std::shared_ptr<FetchJob> fetch(std::span<const BlockKey> chain, std::function<void()> wake);
+  bool publish(const StoreTag& tag, const BlockKey& key, std::span<const std::byte> rows);
+  double read_bytes_per_s() const;
+  void count_missed(CacheMiss cause, int64_t num_blocks);
+  CacheStats stats() const;
+  void flush();
+  void maintain();
+
+ private:
+  struct Queued {
+    uint32_t slot;
+    StoreTag tag;
+    BlockKey key;
+  };
+  // A segment that is appended to. write_mu_.
+  struct Active {
+    SegmentId id = kNoSegment;
+    SegmentHeader header;
+    std::string path;
+    std::unique_ptr<io::File> file;
+    std::vector<FooterEntry> footer;
+    uint64_t next_page = 1;
+    uint64_t last_use = 0;  // of use_counter_
+  };
+  using ActiveKey = std::tuple<Digest256, std::string, int64_t>;  // tenant, class, bucket
+
+  // Records that go to one segment together.
+  struct Group {
+    SegmentHeader header;                             // of the segment: what does not depend on the writer
+    std::vector<std::span<const std::byte>> records;  // whole pages each
+    std::vector<FooterEntry> entries;                 // page is set when they are placed
+    std::vector<uint32_t> last_uses;                  // of copied blocks; else empty
+    std::vector<PageBuffer> storage;                  // of copied blocks
+    uint64_t num_bytes = 0;
+
+    ActiveKey key() const { return {header.tenant, header.retention_class, header.bucket_unix_s}; }
+    void add(std::span<const std::byte> record, const BlockKey& block, uint32_t length);
+  };
+
+  // store_core.cc
+  std::span<std::byte> slot_bytes(uint32_t slot) const;
+  int64_t now_s() const REQUIRES(mu_);
+  bool is_serving(const Segment& segment, int64_t now) const REQUIRES(mu_);
+  void log(const std::string& line) const;
+
+  // store_write.cc
+  bool write_batch() REQUIRES(write_mu_);  // false: there was nothing to write
+  std::vector<Group> make_groups(int64_t now) REQUIRES(write_mu_);
+  SegmentHeader header_for(const StoreTag& tag, int64_t now) const;
+  Result<> write_group(Group& group) REQUIRES(write_mu_);  // with room made for it
+  Result<> append(Group& group) REQUIRES(write_mu_);
+  Result<Active*> active_for(const Group& group) REQUIRES(write_mu_);
+  Result<> create_segment(Active& active) REQUIRES(write_mu_);
+  Result<> open_new_file(Active& active) REQUIRES(write_mu_);
+  void take_writer() REQUIRES(write_mu_);
+  void seal(const ActiveKey& key) REQUIRES(write_mu_);
+  void abandon(const ActiveKey& key) REQUIRES(write_mu_);  // after an error: what is durable stays, nothing is added
+  void retire(const ActiveKey& key) REQUIRES(write_mu_);   // the end of seal() and abandon()
+  bool seal_least_used() REQUIRES(write_mu_);
+  void seal_all() REQUIRES(write_mu_);
+  void note_failure(const Error& error, size_t num_blocks) REQUIRES(write_mu_);
+  void note_success(uint64_t num_bytes, size_t num_blocks) REQUIRES(write_mu_);
+
+  // store_upkeep.cc
+  void load_segments() REQUIRES(write_mu_);
+  void load_segment(const SegmentPath& where) REQUIRES(write_mu_);
+  void refresh(SegmentId id, const io::FileStatus& status) REQUIRES(write_mu_);
+  void measure_others() REQUIRES(write_mu_);
+  bool is_alive(uint64_t writer) REQUIRES(write_mu_);
+  bool make_room(uint64_t bytes) REQUIRES(write_mu_);
+  bool evict_one() REQUIRES(write_mu_);
+  bool drop_segment(SegmentId id, bool delete_file) REQUIRES(write_mu_);  // false: the file could not be deleted
+  std::vector<Group> save_hot(SegmentId victim, int64_t hot_since_s) REQUIRES(write_mu_);
+  void expire() REQUIRES(write_mu_);
+  void upkeep() REQUIRES(write_mu_);
+  void touch_files() REQUIRES(write_mu_);
+  void update_used() REQUIRES(write_mu_);
+
+  // store_fetch.cc
+  void run_fetch(FetchJob& job);
+  size_t run_length(const FetchJob& job, size_t first) const;
+  std::optional<CacheMiss> read_run(FetchJob& job, size_t first, size_t count, FetchJob::Chunk& chunk);
+  std::shared_ptr<PageBuffer> take_buffer(FetchJob& job);
+  size_t max_buffers() const;
+  void end_fetch(FetchJob& job, size_t num_delivered, std::optional<CacheMiss> cause);
+  void distrust(const FetchItem& item, CacheMiss cause);
+  bool reads_hang() const;
+  void fetch_loop(size_t thread);
+  void write_loop();
+
+  const std::shared_ptr<io::Disk> disk_;
+  const std::shared_ptr<const TimeSource> time_;
+  const StoreOptions options_;
+  const uint64_t segment_bytes_;
+  const size_t record_bytes_;  // of a full block, in whole pages
+
+  Mutex write_mu_;
+  std::map<ActiveKey, Active> active_ GUARDED_BY(write_mu_);
+  std::unique_ptr<io::File> writer_lock_ GUARDED_BY(write_mu_);
+  uint64_t writer_ GUARDED_BY(write_mu_) = 0;
+  uint32_t next_sequence_ GUARDED_BY(write_mu_) = 1;
+  uint64_t use_counter_ GUARDED_BY(write_mu_) = 0;
+  std::vector<Queued> batch_ GUARDED_BY(write_mu_);
+  int32_t num_failures_ GUARDED_BY(write_mu_) = 0;  // in a row
+  int64_t retry_s_ GUARDED_BY(write_mu_) = 0;       // read-only until then
+  int64_t mark_written_s_ GUARDED_BY(write_mu_) = 0;
+  std::map<uint64_t, bool> alive_ GUARDED_BY(write_mu_);  // writers, as of this look at the directory
+  uint64_t other_bytes_ GUARDED_BY(write_mu_) = 0;  // of files of the directory that are no segments we know
+
+  mutable Mutex mu_;
+  std::condition_variable_any queue_changed_;
+  StoreClock clock_ GUARDED_BY(mu_);
+  SegmentCatalog catalog_ GUARDED_BY(mu_);
+  std::vector<uint32_t> free_slots_ GUARDED_BY(mu_);
+  std::vector<Queued> queue_ GUARDED_BY(mu_);     // reserved for all slots
+  std::vector<Queued> writing_ GUARDED_BY(mu_);   // taken from the queue, not yet done
+  uint64_t num_filling_ GUARDED_BY(mu_) = 0;      // slots that publish() copies into right now
+  CacheStats stats_ GUARDED_BY(mu_);
+  double read_bytes_per_s_ GUARDED_BY(mu_) = 0;
+  bool stopping_ GUARDED_BY(mu_) = false;
+  int32_t num_threads_ GUARDED_BY(mu_) = 0;       // that have not ended
+  std::condition_variable_any ended_;
+
+  std::condition_variable_any jobs_changed_;
+  std::deque<std::shared_ptr<FetchJob>> jobs_ GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<PageBuffer>> buffers_ GUARDED_BY(mu_);  // free ones
+  size_t num_buffers_ GUARDED_BY(mu_) = 0;                            // ever made
+  std::condition_variable_any buffers_changed_;
+  std::deque<std::shared_ptr<SegmentFile>> open_files_ GUARDED_BY(mu_);  // oldest first
+  std::vector<std::atomic<int64_t>> reading_since_ns_;                   // a fetch thread; 0: not in a read
+
+  PageBuffer slots_;
+};
+
+}  // namespace deepinfer::kv

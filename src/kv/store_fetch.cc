@@ -1,0 +1,253 @@
+// The reading side of SegmentStore: chains of blocks, several records a read, each checked before anybody sees it.
+#include <algorithm>
+#include <pthread.h>
+
+#include "base/check.h"
+#include "kv/store_core.h"
+
+namespace deepinfer::kv {
+namespace {
+
+constexpr size_t kReadBytes = size_t{4} << 20;   // of one read: enough to keep a fast disk busy
+constexpr size_t kMaxJobs = 1024;                // fetches that wait for a thread
+constexpr int64_t kHangNs = 5'000'000'000;       // a read that takes longer holds its thread for good, as far as we know
+
+int64_t steady_ns() { return SteadyClock().now_ns(); }
+
+// Says for as long as it lives that a thread is busy with the medium.
+class Reading {
+ public:
+  explicit Reading(std::atomic<int64_t>* since) : since_(since) {
+    if (since_ != nullptr) *since_ = steady_ns();
+  }
+  ~Reading() {
+    if (since_ != nullptr) *since_ = 0;
+  }
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+ private:
+  std::atomic<int64_t>* const since_;
+};
+
+}  // namespace
+
+std::shared_ptr<FetchJob> SegmentStore::Core::fetch(std::span<const BlockKey> chain, std::function<void()> wake) {
+  const auto job = std::make_shared<FetchJob>();
+  job->begin_ns = steady_ns();
+  job->num_asked = chain.size();
+  std::optional<CacheMiss> refused;
+  {
+    const MutexLock lock(mu_);
+    const int64_t now = now_s();
+    for (const BlockKey& key : chain) {
+      const uint32_t i = catalog_.index().find(key);
+      if (i == StoreIndex::kNone) break;
+      const StoreIndex::Entry& entry = catalog_.index().at(i);
+      const Segment& segment = catalog_.at(entry.segment);
+      if (!is_serving(segment, now)) break;
+      catalog_.touch(i, now);
+      job->items.push_back({.key = key, .file = segment.file, .page = entry.page, .length = entry.length,
+                            .tier = segment.shared ? Tier::kShared : Tier::kDisk});
+    }
+    stats_.num_fetches += 1;
+    if (stopping_ || jobs_.size() >= kMaxJobs) refused = CacheMiss::kBusy;
+  }
+  if (refused || job->items.empty()) {
+    end_fetch(*job, 0, refused.value_or(CacheMiss::kAbsent));
+    return job;
+  }
+  {
+    const MutexLock lock(job->mu);
+    job->wake = std::move(wake);
+  }
+  if (!options_.background) {
+    run_fetch(*job);
+    return job;
+  }
+  const MutexLock lock(mu_);
+  jobs_.push_back(job);
+  jobs_changed_.notify_one();
+  return job;
+}
+
+void SegmentStore::Core::fetch_loop(size_t thread) {
+  pthread_setname_np(pthread_self(), "cache-fetch");
+  for (;;) {
+    std::shared_ptr<FetchJob> job;
+    {
+      MutexLock lock(mu_);
+      while (jobs_.empty() && !stopping_) jobs_changed_.wait(mu_);
+      if (stopping_) return;
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+    }
+    if (job->abandoned) continue;
+    job->reading_since_ns = &reading_since_ns_[thread];
+    run_fetch(*job);
+  }
+}
+
+void SegmentStore::Core::run_fetch(FetchJob& job) {
+  size_t done = 0;
+  std::optional<CacheMiss> cause;
+  while (done < job.items.size() && !cause && !job.abandoned) {
+    FetchJob::Chunk chunk{.buffer = take_buffer(job), .rows = {}, .first = done};
+    if (chunk.buffer == nullptr) break;  // abandoned or stopping
+    cause = read_run(job, done, run_length(job, done), chunk);
+    done += chunk.rows.size();
+    if (!chunk.rows.empty()) {
+      const MutexLock lock(job.mu);
+      if (!job.abandoned) job.ready.push_back(std::move(chunk));
+    }
+    if (done < job.items.size() && !cause) job.call_wake();
+  }
+  if (!cause && done < job.num_asked) cause = CacheMiss::kAbsent;
+  end_fetch(job, done, cause);
+}
+
+// How many records from `first` on lie one after the other in one file and fit a buffer.
+size_t SegmentStore::Core::run_length(const FetchJob& job, size_t first) const {
+  const size_t capacity = std::max(kReadBytes, record_bytes_);
+  uint64_t bytes = record_pages(job.items[first].length) * kPage;
+  size_t count = 1;
+  for (; first + count < job.items.size(); ++count) {
+    const FetchItem& last = job.items[first + count - 1];
+    const FetchItem& next = job.items[first + count];
+    const uint64_t more = record_pages(next.length) * kPage;
+    if (next.file != last.file || next.page != last.page + record_pages(last.length) || bytes + more > capacity) break;
+    bytes += more;
+  }
+  return count;
+}
+
+// Reads `count` records into the chunk's buffer and appends the rows of those that are right; a cause if one is not.
+std::optional<CacheMiss> SegmentStore::Core::read_run(FetchJob& job, size_t first, size_t count, FetchJob::Chunk& chunk) {
+  const FetchItem& begin = job.items[first];
+  const Reading reading(job.reading_since_ns);
+  const Result<std::shared_ptr<io::File>> file = begin.file->open(*disk_);
+  if (!file) {
+    const CacheMiss cause = file.error().code == Code::kNotFound ? CacheMiss::kAbsent : CacheMiss::kIo;
+    distrust(begin, cause);
+    return cause;
+  }
+  uint64_t bytes = 0;
+  for (size_t i = first; i < first + count; ++i) bytes += record_pages(job.items[i].length) * kPage;
+  if (bytes > chunk.buffer->bytes().size()) {  // an index entry that promises more than a block
+    distrust(begin, CacheMiss::kCorrupt);
+    return CacheMiss::kCorrupt;
+  }
+  const int64_t begin_ns = steady_ns();
+  const Result<size_t> n = (*file)->read(begin.page * kPage, chunk.buffer->bytes().first(bytes));
+  const double seconds = static_cast<double>(std::max<int64_t>(1, steady_ns() - begin_ns)) * 1e-9;
+  if (!n) {
+    distrust(begin, CacheMiss::kIo);
+    return CacheMiss::kIo;
+  }
+  {
+    const MutexLock lock(mu_);
+    stats_.read_bytes += *n;
+    const double rate = static_cast<double>(*n) / seconds;
+    read_bytes_per_s_ += (rate - read_bytes_per_s_) * (read_bytes_per_s_ == 0 ? 1 : 1.0 / 8);  // a mean over about the last 8 reads
+    if (std::find(open_files_.begin(), open_files_.end(), begin.file) == open_files_.end()) open_files_.push_back(begin.file);
+  }
+  size_t offset = 0;
+  for (size_t i = first; i < first + count; ++i) {
+    const FetchItem& item = job.items[i];
+    const size_t length = record_pages(item.length) * kPage;
+    const bool there = offset + kRecordHeaderBytes + item.length <= *n;
+    const std::span<std::byte> record = chunk.buffer->bytes().subspan(offset, std::min(length, *n - std::min(*n, offset)));
+    CacheMiss cause = CacheMiss::kShort;
+    if (there) {
+      cause = CacheMiss::kCorrupt;
+      const Result<RecordView> view = check_record(record, item.key, item.length);
+      const bool opens = view && item.length == static_cast<uint64_t>(options_.block_bytes) && view->header.encrypted == options_.cipher.has_value() &&
+                         (!options_.cipher || options_.cipher->decrypt(view->header, view->rows));
+      if (opens) {
+        chunk.rows.push_back(view->rows);
+        offset += length;
+        const MutexLock lock(mu_);
+        (item.tier == Tier::kShared ? stats_.hit_blocks_shared : stats_.hit_blocks_disk) += 1;
+        continue;
+      }
+    }
+    distrust(item, cause);
+    return cause;
+  }
+  return std::nullopt;
+}
+
+// A buffer from the stock, waiting for one as long as somebody waits for us. Null: nobody does.
+std::shared_ptr<PageBuffer> SegmentStore::Core::take_buffer(FetchJob& job) {
+  const size_t size = std::max(kReadBytes, record_bytes_);
+  if (!options_.background) return std::make_shared<PageBuffer>(size);
+  std::shared_ptr<PageBuffer> buffer;
+  {
+    MutexLock lock(mu_);
+    while (buffers_.empty() && num_buffers_ >= max_buffers() && !stopping_ && !job.abandoned) buffers_changed_.wait_for(mu_, std::chrono::milliseconds(50));
+    if (stopping_ || job.abandoned) return nullptr;
+    if (!buffers_.empty()) {
+      buffer = std::move(buffers_.back());
+      buffers_.pop_back();
+    } else {
+      num_buffers_ += 1;
+    }
+  }
+  if (buffer == nullptr) buffer = std::make_shared<PageBuffer>(size);
+  // Goes back to the stock when the consumer is through with it, on whatever thread.
+  PageBuffer* const raw = buffer.get();
+  return std::shared_ptr<PageBuffer>(raw, [self = weak_from_this(), owner = std::move(buffer)](PageBuffer*) mutable {
+    if (const std::shared_ptr<Core> core = self.lock()) {
+      const MutexLock lock(core->mu_);
+      core->buffers_.push_back(std::move(owner));
+      core->buffers_changed_.notify_one();
+    }
+  });
+}
+
+size_t SegmentStore::Core::max_buffers() const {
+  return std::max<size_t>(options_.staging_bytes / std::max(kReadBytes, record_bytes_), reading_since_ns_.size() + 1);
+}
+
+void SegmentStore::Core::end_fetch(FetchJob& job, size_t num_delivered, std::optional<CacheMiss> cause) {
+  {
+    const MutexLock lock(mu_);
+    stats_.fetch_seconds += static_cast<double>(steady_ns() - job.begin_ns) * 1e-9;
+    if (cause && !job.abandoned) stats_.missed_blocks[static_cast<size_t>(*cause)] += job.num_asked - num_delivered;
+  }
+  {
+    const MutexLock lock(job.mu);
+    job.ended = true;
+  }
+  job.call_wake();
+}
+
+// What failed once is not promised again: the block is computed and written anew. A file that is gone takes all its blocks along.
+void SegmentStore::Core::distrust(const FetchItem& item, CacheMiss cause) {
+  const MutexLock lock(mu_);
+  const SegmentId id = catalog_.find_path(item.file->path());
+  if (id == kNoSegment) return;
+  if (cause == CacheMiss::kAbsent && catalog_.at(id).state != Segment::State::kActive) {
+    catalog_.remove(id);
+    stats_.vanished_segments += 1;
+    return;
+  }
+  if (cause == CacheMiss::kShort) {  // what lies behind is not there either
+    for (uint32_t i = catalog_.at(id).head; i != StoreIndex::kNone; i = catalog_.index().at(i).next) {
+      if (catalog_.index().at(i).page >= item.page) catalog_.index().forget(i);
+    }
+    return;
+  }
+  const uint32_t entry = catalog_.index().find(item.key);
+  if (entry != StoreIndex::kNone && catalog_.index().at(entry).segment == id && catalog_.index().at(entry).page == item.page) {
+    catalog_.index().forget(entry);
+  }
+}
+
+bool SegmentStore::Core::reads_hang() const {
+  const int64_t now = steady_ns();
+  return std::all_of(reading_since_ns_.begin(), reading_since_ns_.end(),
+                     [now](const std::atomic<int64_t>& since) { return since != 0 && now - since > kHangNs; });
+}
+
+}  // namespace deepinfer::kv

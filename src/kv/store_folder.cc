@@ -1,0 +1,112 @@
+#include "kv/store_folder.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <fmt/format.h>
+
+#include "kv/block_key.h"
+#include "kv/segment_format.h"
+
+namespace deepinfer::kv {
+namespace {
+
+constexpr const char* kMarkerName = "/deepinfer-cache";
+constexpr const char* kSecretName = "/secret";
+constexpr const char* kClockName = "/clock";
+
+std::string marker() { return fmt::format("deepinfer cache 1\nkeys {}\n", kKeyVector); }
+
+bool is_folder_name(const std::string& name) {
+  return name.size() == 32 && std::all_of(name.begin(), name.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+}
+
+Result<Digest256> read_secret(io::Disk& disk, const std::string& dir) {
+  DI_TRY(const std::string text, io::read_file(disk, dir + kSecretName, 4096));
+  Digest256 secret;
+  if (text.size() != secret.bytes.size()) return Error{Code::kCorruption, dir + kSecretName + ": not 32 bytes; remove the cache directory to begin anew"};
+  std::memcpy(secret.bytes.data(), text.data(), text.size());
+  return secret;
+}
+
+// No mark is as good as a damaged one: time then begins at the wall clock.
+int64_t read_mark(io::Disk& disk, const std::string& dir) {
+  const Result<std::string> text = io::read_file(disk, dir + kClockName, 64);
+  int64_t mark_s = 0;
+  if (!text || std::from_chars(text->data(), text->data() + text->size(), mark_s).ec != std::errc() || mark_s < 0) return 0;
+  return mark_s;
+}
+
+Result<> check_marker(io::Disk& disk, const std::string& dir) {
+  DI_TRY(const std::string text, io::read_file(disk, dir + kMarkerName, 4096));
+  if (text == marker()) return {};
+  return Error{Code::kUnsupported, dir + ": written by a deepinfer whose block keys or layout differ; give --cache-dir another directory"};
+}
+
+}  // namespace
+
+Result<StoreFolder> read_store_folder(io::Disk& disk, const std::string& dir) {
+  if (Result<> marked = check_marker(disk, dir); !marked) {
+    if (marked.error().code != Code::kNotFound) return marked.error();
+    return Error{Code::kNotFound, dir + ": not a cache directory"};
+  }
+  StoreFolder folder;
+  DI_TRY(folder.secret, read_secret(disk, dir));
+  folder.mark_s = read_mark(disk, dir);
+  return folder;
+}
+
+Result<> restore_store_folder(io::Disk& disk, const std::string& dir, const Digest256& secret) {
+  DI_TRY(disk.make_folder(writers_folder(dir)));
+  // The secret first: a marked folder always has one. Made under another name and linked by rename only if nobody was faster.
+  if (const Result<io::FileStatus> there = disk.status(dir + kSecretName); !there) {
+    DI_TRY(io::replace_file(disk, dir + kSecretName, std::string_view(reinterpret_cast<const char*>(secret.bytes.data()), secret.bytes.size())));
+  }
+  if (const Result<io::FileStatus> there = disk.status(dir + kMarkerName); !there) {
+    DI_TRY(io::replace_file(disk, dir + kMarkerName, marker()));
+  }
+  return disk.sync_folder(dir);
+}
+
+Result<StoreFolder> open_store_folder(io::Disk& disk, const std::string& dir) {
+  DI_TRY(disk.make_folder(dir));
+  DI_TRY(const std::vector<std::string> names, disk.list(dir));
+  const bool marked = std::find(names.begin(), names.end(), std::string(kMarkerName).substr(1)) != names.end();
+  const bool begun = marked || std::find(names.begin(), names.end(), "writers") != names.end();
+  if (!names.empty() && !begun) return Error{Code::kUnsupported, dir + ": is not empty and not a cache directory; give --cache-dir a directory of its own"};
+  if (!marked) {
+    // Two processes may begin at once: one at a time, and the second finds the first's secret.
+    DI_TRY(disk.make_folder(writers_folder(dir)));
+    const Result<std::unique_ptr<io::File>> lock = disk.lock(dir + "/writers/begin.lock");
+    if (!lock && lock.error().code == Code::kUnavailable) return Error{Code::kUnavailable, dir + ": another process is making this cache directory; try again"};
+    DI_TRY(restore_store_folder(disk, dir, random_256()));
+  }
+  return read_store_folder(disk, dir);
+}
+
+Result<> write_mark(io::Disk& disk, const std::string& dir, int64_t mark_s) { return io::replace_file(disk, dir + kClockName, std::to_string(mark_s)); }
+
+std::string writers_folder(const std::string& dir) { return dir + "/writers"; }
+
+std::string writer_lock_path(const std::string& dir, uint64_t writer) { return fmt::format("{}/writers/{:016x}.lock", dir, writer); }
+
+Result<std::vector<SegmentPath>> list_segments(io::Disk& disk, const std::string& dir) {
+  DI_TRY(const std::vector<std::string> models, disk.list(dir));
+  std::vector<SegmentPath> out;
+  for (const std::string& model : models) {
+    if (!is_folder_name(model)) continue;
+    const Result<std::vector<std::string>> tenants = disk.list(dir + "/" + model);
+    if (!tenants) continue;
+    for (const std::string& tenant : *tenants) {
+      if (!is_folder_name(tenant)) continue;
+      const Result<std::vector<std::string>> names = disk.list(dir + "/" + model + "/" + tenant);
+      if (!names) continue;
+      for (const std::string& name : *names) {
+        if (is_segment_name(name)) out.push_back({model, tenant, name});
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace deepinfer::kv

@@ -1,0 +1,40 @@
+// kv/store_folder.h: a cache directory, apart from its segments: what marks it as one, the secret that tenants' secrets are made from, and
+// the mark of time. docs/formats/segment.md has the layout.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/result.h"
+#include "io/disk.h"
+
+namespace deepinfer::kv {
+
+struct StoreFolder {
+  Digest256 secret;    // drawn by the first process that used the folder; all that share it share blocks
+  int64_t mark_s = 0;  // StoreClock's; 0: none
+};
+
+// Makes the folder if it is absent. Errors: kUnsupported (the folder belongs to something else, or its keys are computed otherwise than
+// this build's), kCorruption (a damaged secret), those of the disk.
+Result<StoreFolder> open_store_folder(io::Disk& disk, const std::string& dir);
+// The same for one that must be there: kNotFound if it is no cache directory. Writes nothing.
+Result<StoreFolder> read_store_folder(io::Disk& disk, const std::string& dir);
+// Writes again what is missing, with this secret: after somebody removed the folder under a running server.
+Result<> restore_store_folder(io::Disk& disk, const std::string& dir, const Digest256& secret);
+Result<> write_mark(io::Disk& disk, const std::string& dir, int64_t mark_s);
+
+std::string writers_folder(const std::string& dir);
+std::string writer_lock_path(const std::string& dir, uint64_t writer);
+
+// Every segment file of the directory, all models and tenants: model folder, tenant folder, file name.
+struct SegmentPath {
+  std::string model, tenant, name;
+  std::string path(const std::string& dir) const { return dir + "/" + model + "/" + tenant + "/" + name; }
+};
+// A folder that vanishes meanwhile is empty. Errors: those of listing `dir` itself.
+Result<std::vector<SegmentPath>> list_segments(io::Disk& disk, const std::string& dir);
+
+}  // namespace deepinfer::kv

@@ -1,0 +1,371 @@
+// What SegmentStore does beside reading and writing: knows the directory's files, whoever wrote them; keeps to budget and retention.
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+#include <set>
+
+#include "base/check.h"
+#include "kv/store_core.h"
+
+namespace deepinfer::kv {
+namespace {
+
+constexpr int64_t kMarkSeconds = 60, kTouchSeconds = 60;
+constexpr size_t kMaxOpenFiles = 256;
+constexpr uint64_t kSpareBytes = 4 * kPage;  // a new segment's header, footer and trailer; a mark being replaced
+
+}  // namespace
+
+Result<> SegmentStore::Core::open() {
+  const MutexLock writing(write_mu_);
+  take_writer();
+  if (const Result<std::vector<std::string>> names = disk_->list(options_.dir); !names) return names.error();
+  load_segments();
+  expire();
+  make_room(0);
+  update_used();
+  return {};
+}
+
+void SegmentStore::Core::maintain() {
+  const MutexLock writing(write_mu_);
+  upkeep();
+}
+
+void SegmentStore::Core::upkeep() {
+  int64_t now;
+  bool write_mark_now = false;
+  {
+    const MutexLock lock(mu_);
+    if (clock_.check()) {
+      stats_.clock_jumps += 1;
+      log("the wall clock jumped; retention goes on with the clock since boot");
+    }
+    now = now_s();
+    write_mark_now = !clock_.in_doubt() && now >= mark_written_s_ + kMarkSeconds && !stats_.read_only;
+    if (stats_.read_only && now >= retry_s_) stats_.read_only = false;  // the next batch says whether it works; one failure is enough
+    while (open_files_.size() > kMaxOpenFiles) {
+      open_files_.front()->close();
+      open_files_.pop_front();
+    }
+  }
+  std::vector<ActiveKey> over;
+  for (const auto& [key, active] : active_) {
+    const auto& retention = std::find_if(options_.classes.begin(), options_.classes.end(), [&](const RetentionClass& c) { return c.name == active.header.retention_class; });
+    const int64_t bucket_end = active.header.expires_unix_s - (retention == options_.classes.end() ? 0 : retention->seconds);
+    if (now >= bucket_end) over.push_back(key);
+  }
+  for (const ActiveKey& key : over) seal(key);
+  load_segments();
+  expire();
+  make_room(0);
+  touch_files();
+  update_used();
+  if (write_mark_now && write_mark(*disk_, options_.dir, now)) mark_written_s_ = now;
+}
+
+// Brings the catalog to what the directory holds: new files are read, those that are gone are forgotten.
+void SegmentStore::Core::load_segments() {
+  alive_.clear();
+  Result<std::vector<SegmentPath>> listed = list_segments(*disk_, options_.dir);
+  if (!listed && listed.error().code != Code::kNotFound) return;  // not seen is not gone
+  const std::vector<SegmentPath> segments = listed ? std::move(*listed) : std::vector<SegmentPath>();
+  std::set<std::string> seen;
+  uint64_t new_bytes = 0;
+  std::vector<const SegmentPath*> fresh;
+  for (const SegmentPath& where : segments) {
+    const std::string path = where.path(options_.dir);
+    const Result<io::FileStatus> status = disk_->status(path);
+    if (!status) continue;
+    seen.insert(path);
+    SegmentId id;
+    {
+      const MutexLock lock(mu_);
+      id = catalog_.find_path(path);
+    }
+    if (id != kNoSegment) {
+      refresh(id, *status);
+      continue;
+    }
+    fresh.push_back(&where);
+    if (where.model == folder_name(options_.model)) new_bytes += status->size;
+  }
+  {
+    const MutexLock lock(mu_);
+    catalog_.index().reserve(catalog_.index().size() + new_bytes / record_bytes_);
+  }
+  for (const SegmentPath* where : fresh) load_segment(*where);
+
+  std::vector<SegmentId> gone;
+  std::vector<ActiveKey> gone_active;
+  {
+    const MutexLock lock(mu_);
+    for (const SegmentId id : catalog_.ids()) {
+      if (!seen.contains(catalog_.at(id).file->path())) gone.push_back(id);
+    }
+    stats_.vanished_segments += gone.size();
+  }
+  for (const auto& [key, active] : active_) {
+    if (std::find(gone.begin(), gone.end(), active.id) != gone.end()) gone_active.push_back(key);
+  }
+  for (const ActiveKey& key : gone_active) active_.erase(key);
+  for (const SegmentId id : gone) drop_segment(id, /*delete_file=*/false);
+  measure_others();
+}
+
+void SegmentStore::Core::load_segment(const SegmentPath& where) {
+  const std::string path = where.path(options_.dir);
+  const bool ours = where.model == folder_name(options_.model);
+  Segment segment{.file = std::make_shared<SegmentFile>(path), .expires_s = INT64_MAX};
+  SegmentContents contents;
+  Result<std::unique_ptr<io::File>> file = disk_->open(path, io::Disk::Mode::kRead);
+  if (!file) return;
+  Result<SegmentContents> read = Error{Code::kUnsupported, ""};
+  if (ours) {
+    read = read_segment(**file);
+  } else {  // another model's: only who and until when
+    std::array<std::byte, kSegmentHeaderBytes> head;
+    const Result<size_t> n = (*file)->read(0, head);
+    if (n) {
+      if (Result<SegmentHeader> header = decode_segment_header(std::span(head).first(*n)); header) read = SegmentContents{.header = std::move(*header)};
+    }
+  }
+  const Result<io::FileStatus> status = (*file)->status();
+  if (!status) return;
+  if (read) contents = std::move(*read);
+  const SegmentHeader& header = contents.header;
+  const bool filed_right = read.has_value() && folder_name(header.model) == where.model && folder_name(header.tenant) == where.tenant;
+  const bool alive = filed_right && !contents.sealed && ours && is_alive(header.writer);
+  segment.allocated_bytes = status->allocated_bytes;
+  segment.size = status->size;
+  segment.indexed = ours && filed_right && header.model == options_.model && header.block_tokens == static_cast<uint32_t>(options_.block_tokens) &&
+                    header.cipher_id == (options_.cipher ? options_.cipher->id() : std::array<uint8_t, 16>{});
+  segment.shared = ours && filed_right && is_alive(header.writer);
+  segment.state = alive ? Segment::State::kGrowing : Segment::State::kSealed;
+  segment.end_page = contents.end_page;
+  segment.header = header;
+
+  const MutexLock lock(mu_);
+  const int64_t now = now_s();
+  // A file from the future was written under a wrong clock: it gets its own span from now on, not more.
+  if (filed_right) segment.expires_s = std::min(header.expires_unix_s, now + (header.expires_unix_s - header.bucket_unix_s));
+  segment.last_use_s = segment.touched_s = std::min(now, status->changed_unix_s);
+  if (!filed_right) stats_.rejected_segments += 1;
+  const bool indexed = segment.indexed;
+  const SegmentId id = catalog_.add(std::move(segment));
+  if (!indexed) return;
+  for (const FooterEntry& entry : contents.entries) {
+    // What is here already stays: it was compared before, or will go later.
+    const uint32_t known = catalog_.index().find(entry.key);
+    if (known != StoreIndex::kNone && catalog_.at(catalog_.index().at(known).segment).expires_s >= catalog_.at(id).expires_s) continue;
+    catalog_.add_block(id, entry.key, entry.page, entry.length, catalog_.at(id).last_use_s);
+  }
+}
+
+// A file that is known: what it takes, when it was last used by others, and what was added to it.
+void SegmentStore::Core::refresh(SegmentId id, const io::FileStatus& status) {
+  SegmentContents contents;
+  std::string path;
+  {
+    const MutexLock lock(mu_);
+    Segment& segment = catalog_.at(id);
+    if (segment.state == Segment::State::kActive) return;
+    catalog_.set_allocated(id, status.allocated_bytes);
+    segment.last_use_s = std::max(segment.last_use_s, std::min(now_s(), status.changed_unix_s));
+    if (!segment.indexed || segment.size == status.size) return;
+    segment.size = status.size;
+    contents.end_page = segment.end_page;
+    path = segment.file->path();
+  }
+  const Result<std::unique_ptr<io::File>> file = disk_->open(path, io::Disk::Mode::kRead);
+  if (!file || !read_more(**file, contents)) return;
+  const bool alive = is_alive(writer_in_name(path.substr(path.find_last_of('/') + 1)));
+  const MutexLock lock(mu_);
+  Segment& segment = catalog_.at(id);
+  segment.end_page = contents.end_page;
+  segment.state = alive ? Segment::State::kGrowing : Segment::State::kSealed;
+  for (const FooterEntry& entry : contents.entries) {
+    if (catalog_.index().find(entry.key) == StoreIndex::kNone) catalog_.add_block(id, entry.key, entry.page, entry.length, segment.last_use_s);
+  }
+}
+
+// The few files of the directory that are no segments.
+void SegmentStore::Core::measure_others() {
+  other_bytes_ = 0;
+  for (const std::string& folder : {options_.dir, writers_folder(options_.dir)}) {
+    const Result<std::vector<std::string>> names = disk_->list(folder);
+    if (!names) continue;
+    for (const std::string& name : *names) {
+      const Result<io::FileStatus> status = disk_->status(folder + "/" + name);
+      if (status && !status->is_directory) other_bytes_ += status->allocated_bytes;
+    }
+  }
+}
+
+// Whether another process with this writer's number runs. Locks of dead ones are removed along the way.
+bool SegmentStore::Core::is_alive(uint64_t writer) {
+  if (writer == 0 || (writer == writer_ && writer_lock_ != nullptr)) return false;
+  const auto known = alive_.find(writer);
+  if (known != alive_.end()) return known->second;
+  const std::string path = writer_lock_path(options_.dir, writer);
+  bool alive = false;
+  if (disk_->status(path)) {
+    const Result<std::unique_ptr<io::File>> lock = disk_->lock(path);
+    alive = !lock && lock.error().code == Code::kUnavailable;
+    if (lock) (void)disk_->remove(path);
+  }
+  alive_.emplace(writer, alive);
+  return alive;
+}
+
+bool SegmentStore::Core::make_room(uint64_t bytes) {
+  for (;;) {
+    uint64_t footers = 0;
+    for (const auto& [key, active] : active_) footers += (to_pages(active.footer.size() * kFooterEntryBytes) + 2) * kPage;
+    {
+      const MutexLock lock(mu_);
+      if (catalog_.used_bytes() + other_bytes_ + footers + bytes + kSpareBytes <= options_.budget_bytes) return true;
+    }
+    if (!evict_one()) return false;
+  }
+}
+
+// Removes the least valuable segment, after those that are past their time.
+bool SegmentStore::Core::evict_one() {
+  std::vector<SegmentId> ids;
+  std::vector<EvictionCandidate> candidates;
+  SegmentId victim = kNoSegment;
+  int64_t hot_s = 0;
+  bool saves = false;
+  {
+    const MutexLock lock(mu_);
+    const int64_t now = now_s();
+    for (const SegmentId id : catalog_.ids()) {
+      const Segment& segment = catalog_.at(id);
+      if (segment.state != Segment::State::kSealed) continue;
+      if (segment.expires_s <= now) victim = id;
+      ids.push_back(id);
+      candidates.push_back({.bytes = segment.allocated_bytes, .last_use_s = segment.last_use_s, .mean_use_s = mean_use_s(segment)});
+    }
+    if (victim == kNoSegment && !ids.empty()) {
+      victim = ids[choose_victim(candidates, now, options_.policy)];
+      saves = options_.policy == EvictionPolicy::kValue;
+      hot_s = hot_since(candidates);
+    }
+  }
+  if (victim == kNoSegment) return seal_least_used();
+  std::vector<Group> saved = saves ? save_hot(victim, hot_s) : std::vector<Group>();
+  size_t num_blocks;
+  {
+    const MutexLock lock(mu_);
+    num_blocks = catalog_.at(victim).num_blocks;
+  }
+  if (!drop_segment(victim, /*delete_file=*/true)) return false;
+  size_t num_saved = 0;
+  for (Group& group : saved) {
+    if (append(group)) num_saved += group.records.size();
+  }
+  const MutexLock lock(mu_);
+  stats_.evicted_segments += 1;
+  stats_.evicted_blocks += num_blocks - std::min(num_blocks, num_saved);
+  stats_.copied_blocks += num_saved;
+  return true;
+}
+
+// Reads the victim's blocks that were hit since then, the latest first, up to kMaxCopiedShare of it. They stay in their time bucket: to be
+// used does not make a block younger.
+std::vector<SegmentStore::Core::Group> SegmentStore::Core::save_hot(SegmentId victim, int64_t hot_since_s) {
+  struct Hot {
+    uint32_t last_use, page, length;
+    BlockKey key;
+  };
+  std::vector<Hot> hot;
+  SegmentHeader header;
+  std::shared_ptr<SegmentFile> segment_file;
+  uint64_t allowed;
+  {
+    const MutexLock lock(mu_);
+    const Segment& segment = catalog_.at(victim);
+    if (!segment.indexed) return {};
+    header = segment.header;
+    segment_file = segment.file;
+    allowed = static_cast<uint64_t>(static_cast<double>(segment.allocated_bytes) * kMaxCopiedShare);
+    for (uint32_t i = segment.head; i != StoreIndex::kNone; i = catalog_.index().at(i).next) {
+      const StoreIndex::Entry& entry = catalog_.index().at(i);
+      if (!entry.was_hit || entry.last_use <= hot_since_s || catalog_.index().find(entry.key) != i) continue;
+      hot.push_back({entry.last_use, entry.page, entry.length, entry.key});
+    }
+  }
+  std::sort(hot.begin(), hot.end(), [](const Hot& a, const Hot& b) { return std::pair(b.last_use, a.page) < std::pair(a.last_use, b.page); });
+  if (hot.empty()) return {};
+  const Result<std::shared_ptr<io::File>> file = segment_file->open(*disk_);
+  if (!file) return {};
+  std::vector<Group> groups(1);
+  groups[0].header = header;
+  for (const Hot& block : hot) {
+    const uint64_t bytes = record_pages(block.length) * kPage;
+    if (groups[0].num_bytes + bytes > allowed) break;
+    PageBuffer buffer(bytes);
+    const Result<size_t> n = (*file)->read(block.page * kPage, buffer.bytes());
+    if (!n || !check_record(buffer.bytes().first(*n), block.key, block.length)) continue;
+    std::memset(buffer.bytes().data() + *n, 0, buffer.bytes().size() - *n);
+    groups[0].add(buffer.bytes(), block.key, block.length);
+    groups[0].last_uses.push_back(block.last_use);
+    groups[0].storage.push_back(std::move(buffer));
+  }
+  return groups[0].records.empty() ? std::vector<Group>() : std::move(groups);
+}
+
+bool SegmentStore::Core::drop_segment(SegmentId id, bool delete_file) {
+  std::string path;
+  {
+    const MutexLock lock(mu_);
+    path = catalog_.at(id).file->path();
+  }
+  if (delete_file) {
+    const Result<> removed = disk_->remove(path);
+    if (!removed && removed.error().code != Code::kNotFound) return false;
+    (void)disk_->remove(path.substr(0, path.find_last_of('/')));  // the folder, if that was its last file
+  }
+  const MutexLock lock(mu_);
+  catalog_.remove(id);
+  return true;
+}
+
+void SegmentStore::Core::expire() {
+  std::vector<SegmentId> old;
+  {
+    const MutexLock lock(mu_);
+    if (clock_.in_doubt()) return;  // not served, but kept
+    const int64_t now = now_s();
+    for (const SegmentId id : catalog_.ids()) {
+      if (catalog_.at(id).expires_s <= now && catalog_.at(id).state != Segment::State::kActive) old.push_back(id);
+    }
+  }
+  uint64_t num_dropped = 0;
+  for (const SegmentId id : old) num_dropped += drop_segment(id, /*delete_file=*/true);
+  const MutexLock lock(mu_);
+  stats_.expired_segments += num_dropped;
+}
+
+// The time of last use goes into the file's time of change, where the next start and other processes find it.
+void SegmentStore::Core::touch_files() {
+  std::vector<std::pair<std::string, int64_t>> due;
+  {
+    const MutexLock lock(mu_);
+    for (const SegmentId id : catalog_.ids()) {
+      Segment& segment = catalog_.at(id);
+      if (segment.state != Segment::State::kSealed || segment.last_use_s < segment.touched_s + kTouchSeconds) continue;
+      segment.touched_s = segment.last_use_s;
+      due.emplace_back(segment.file->path(), segment.last_use_s);
+    }
+  }
+  for (const auto& [path, last_use_s] : due) (void)disk_->touch(path, last_use_s);  // a hint, no more
+}
+
+void SegmentStore::Core::update_used() {
+  const MutexLock lock(mu_);
+  stats_.used_bytes = catalog_.used_bytes() + other_bytes_;
+}
+
+}  // namespace deepinfer::kv

@@ -1,0 +1,304 @@
+// The writing side of SegmentStore: from the queue to durable records, one segment a (tenant, class, time bucket) at a time.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "kv/store_core.h"
+
+namespace deepinfer::kv {
+namespace {
+
+constexpr size_t kMaxActive = 64;       // files that are appended to at a time
+constexpr int32_t kMaxFailures = 3;     // in a row, before the store is read-only
+constexpr int64_t kRetrySeconds = 30;   // for that long
+
+// A class is cut into about 24 buckets: a segment goes at most a 24th later than it could.
+int64_t bucket_seconds(int64_t retention_s) { return std::clamp<int64_t>(retention_s / 24, 60, 6 * 3600); }
+
+std::string folder_of(const std::string& path) { return path.substr(0, path.find_last_of('/')); }
+
+}  // namespace
+
+void SegmentStore::Core::Group::add(std::span<const std::byte> record, const BlockKey& block, uint32_t length) {
+  records.push_back(record);
+  entries.push_back({.key = block, .length = length});
+  num_bytes += record.size();
+}
+
+bool SegmentStore::Core::write_batch() {
+  int64_t now;
+  {
+    const MutexLock lock(mu_);
+    writing_.swap(queue_);
+    batch_.assign(writing_.begin(), writing_.end());
+    now = now_s();
+  }
+  if (batch_.empty()) return false;
+  for (Group& group : make_groups(now)) {
+    const Result<> written = write_group(group);
+    if (written) {
+      note_success(group.num_bytes, group.records.size());
+    } else {
+      note_failure(written.error(), group.records.size());
+    }
+  }
+  update_used();
+  const MutexLock lock(mu_);
+  for (const Queued& queued : batch_) free_slots_.push_back(queued.slot);
+  writing_.clear();
+  return true;
+}
+
+SegmentHeader SegmentStore::Core::header_for(const StoreTag& tag, int64_t now) const {
+  const RetentionClass& retention = options_.classes[tag.retention];
+  const int64_t width = bucket_seconds(retention.seconds), bucket = now / width * width;
+  SegmentHeader header{.model = options_.model, .tenant = tag.tenant, .retention_class = retention.name, .bucket_unix_s = bucket,
+                       .expires_unix_s = bucket + width + retention.seconds, .block_tokens = static_cast<uint32_t>(options_.block_tokens)};
+  if (options_.cipher) header.cipher_id = options_.cipher->id();
+  return header;
+}
+
+// Finishes the records in their slots and sorts them by segment, in order of arrival.
+std::vector<SegmentStore::Core::Group> SegmentStore::Core::make_groups(int64_t now) {
+  const uint64_t max_group_bytes = std::max<uint64_t>(segment_bytes_ / 4, record_bytes_);
+  std::vector<Group> groups;
+  for (const Queued& queued : batch_) {
+    const std::span<std::byte> record = slot_bytes(queued.slot);
+    const auto length = static_cast<size_t>(options_.block_bytes);
+    const std::span<std::byte> rows = record.subspan(kRecordHeaderBytes, length), tail = record.subspan(kRecordHeaderBytes + length);
+    RecordHeader header{.key = queued.key, .length = static_cast<uint32_t>(length), .num_tokens = static_cast<uint32_t>(options_.block_tokens),
+                        .written_unix_s = now};
+    if (options_.cipher) options_.cipher->encrypt(header, rows);
+    encode_record(header, rows, record.first<kRecordHeaderBytes>());
+    std::memset(tail.data(), 0, tail.size());
+    SegmentHeader segment = header_for(queued.tag, now);
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.header == segment && g.num_bytes < max_group_bytes; });
+    if (group == groups.end()) {
+      groups.push_back({.header = std::move(segment)});
+      group = groups.end() - 1;
+    }
+    group->add(record, queued.key, header.length);
+  }
+  return groups;
+}
+
+Result<> SegmentStore::Core::write_group(Group& group) {
+  const auto full = [&] { return Error{Code::kResourceExhausted, fmt::format("no room for {} bytes within the budget", group.num_bytes)}; };
+  {
+    const MutexLock lock(mu_);
+    if (stats_.read_only) return Error{Code::kUnavailable, "read-only"};
+  }
+  if (!make_room(group.num_bytes)) return full();
+  Result<> done = append(group);
+  if (done || done.error().code != Code::kResourceExhausted) return done;
+  // The disk is fuller than the budget knows: others use it too. Once more, with less of ours.
+  if (!evict_one()) return done;
+  return append(group);
+}
+
+Result<> SegmentStore::Core::append(Group& group) {
+  DI_TRY(Active* const active, active_for(group));
+  uint64_t page = active->next_page;
+  for (size_t i = 0; i < group.records.size(); ++i) {
+    group.entries[i].page = static_cast<uint32_t>(page);
+    page += group.records[i].size() / kPage;
+  }
+  Result<> done = active->file->write(active->next_page * kPage, group.records);
+  if (done) done = active->file->sync();
+  // A new file's name has to survive too, before anybody relies on its blocks.
+  if (done && active->footer.empty()) done = disk_->sync_folder(folder_of(active->path));
+  if (!done) {
+    abandon(group.key());
+    return done;
+  }
+  active->footer.insert(active->footer.end(), group.entries.begin(), group.entries.end());
+  active->next_page = page;
+  const Result<io::FileStatus> status = active->file->status();
+  {
+    const MutexLock lock(mu_);
+    Segment& segment = catalog_.at(active->id);
+    const int64_t now = now_s();
+    segment.last_use_s = std::max(segment.last_use_s, now);
+    catalog_.set_allocated(active->id, status ? status->allocated_bytes : page * kPage);
+    for (size_t i = 0; i < group.entries.size(); ++i) {
+      const FooterEntry& entry = group.entries[i];
+      catalog_.add_block(active->id, entry.key, entry.page, entry.length, group.last_uses.empty() ? now : group.last_uses[i]);
+      if (!group.last_uses.empty()) catalog_.index().at(segment.head).was_hit = 1;
+    }
+  }
+  if (page * kPage >= segment_bytes_) seal(group.key());
+  return {};
+}
+
+Result<SegmentStore::Core::Active*> SegmentStore::Core::active_for(const Group& group) {
+  const auto found = active_.find(group.key());
+  if (found != active_.end()) {
+    found->second.last_use = ++use_counter_;
+    return &found->second;
+  }
+  if (active_.size() >= kMaxActive) seal_least_used();
+  Active active{.header = group.header, .last_use = ++use_counter_};
+  DI_TRY(create_segment(active));
+  return &active_.emplace(group.key(), std::move(active)).first->second;
+}
+
+Result<> SegmentStore::Core::create_segment(Active& active) {
+  if (writer_lock_ == nullptr) take_writer();
+  Result<> opened = open_new_file(active);
+  if (!opened && opened.error().code == Code::kIo) {  // the name may be taken: another process with our number
+    writer_lock_.reset();
+    take_writer();
+    opened = open_new_file(active);
+  }
+  DI_TRY(std::move(opened));
+  PageBuffer page(kPage);
+  std::memset(page.bytes().data(), 0, kPage);
+  encode_segment_header(active.header, page.bytes().first<kSegmentHeaderBytes>());
+  const std::span<const std::byte> piece = page.bytes();
+  if (Result<> written = active.file->write(0, {&piece, 1}); !written) {
+    active.file.reset();
+    (void)disk_->remove(active.path);
+    return written;
+  }
+  const MutexLock lock(mu_);
+  const int64_t now = now_s();
+  active.id = catalog_.add({.file = std::make_shared<SegmentFile>(active.path), .header = active.header, .state = Segment::State::kActive,
+                            .indexed = true, .allocated_bytes = kPage, .expires_s = active.header.expires_unix_s, .last_use_s = now, .touched_s = now});
+  return {};
+}
+
+Result<> SegmentStore::Core::open_new_file(Active& active) {
+  active.header.writer = writer_;
+  active.header.sequence = next_sequence_++;
+  const std::string folder = options_.dir + "/" + folder_name(options_.model) + "/" + folder_name(active.header.tenant);
+  active.path = folder + "/" + segment_name(active.header);
+  Result<std::unique_ptr<io::File>> file = disk_->open(active.path, io::Disk::Mode::kCreateDirect);
+  if (!file && file.error().code == Code::kNotFound) {
+    // The tenant's first block, or somebody removed the directory under us: what marks it is then made again with our secret.
+    DI_TRY(restore_store_folder(*disk_, options_.dir, options_.folder.secret));
+    DI_TRY(disk_->make_folder(folder));
+    DI_TRY(disk_->sync_folder(options_.dir));
+    file = disk_->open(active.path, io::Disk::Mode::kCreateDirect);
+  }
+  if (!file) return file.error();
+  active.file = std::move(*file);
+  return {};
+}
+
+// A number that nobody uses, with its lock. Where locks do not work the number alone has to do: it is 64 random bits.
+void SegmentStore::Core::take_writer() {
+  uint64_t wanted = writer_ == 0 ? options_.writer : 0;
+  for (int i = 0; i < 8; ++i, wanted = 0) {
+    if (wanted == 0) std::memcpy(&wanted, random_256().bytes.data(), sizeof wanted);
+    writer_ = wanted;
+    Result<std::unique_ptr<io::File>> lock = disk_->lock(writer_lock_path(options_.dir, writer_));
+    if (lock) {
+      writer_lock_ = std::move(*lock);
+      return;
+    }
+    if (lock.error().code != Code::kUnavailable) return;
+  }
+}
+
+void SegmentStore::Core::seal(const ActiveKey& key) {
+  Active& active = active_.at(key);
+  if (!active.footer.empty()) {
+    const std::vector<std::byte> footer = encode_footer(active.footer, active.next_page);
+    PageBuffer aligned(footer.size());
+    std::memcpy(aligned.bytes().data(), footer.data(), footer.size());
+    const std::span<const std::byte> piece = aligned.bytes();
+    // Without a footer the file is as good, only slower to open.
+    if (!active.file->write(active.next_page * kPage, {&piece, 1}) || !active.file->sync()) (void)active.file->truncate(active.next_page * kPage);
+  }
+  retire(key);
+}
+
+void SegmentStore::Core::abandon(const ActiveKey& key) {
+  const auto it = active_.find(key);
+  if (it == active_.end()) return;
+  (void)it->second.file->truncate(it->second.next_page * kPage);
+  retire(key);
+}
+
+void SegmentStore::Core::retire(const ActiveKey& key) {
+  const auto it = active_.find(key);
+  const Active active = std::move(it->second);
+  active_.erase(it);
+  const Result<io::FileStatus> status = active.file->status();
+  {
+    const MutexLock lock(mu_);
+    Segment& segment = catalog_.at(active.id);
+    segment.state = Segment::State::kSealed;
+    segment.end_page = active.next_page;
+    if (status) {
+      segment.size = status->size;
+      catalog_.set_allocated(active.id, status->allocated_bytes);
+    }
+  }
+  if (active.footer.empty()) drop_segment(active.id, /*delete_file=*/true);
+}
+
+bool SegmentStore::Core::seal_least_used() {
+  if (active_.empty()) return false;
+  const auto least = std::min_element(active_.begin(), active_.end(), [](const auto& a, const auto& b) { return a.second.last_use < b.second.last_use; });
+  seal(ActiveKey(least->first));
+  return true;
+}
+
+void SegmentStore::Core::note_failure(const Error& error, size_t num_blocks) {
+  const MutexLock lock(mu_);
+  stats_.dropped_blocks += num_blocks;
+  if (stats_.read_only) return;
+  stats_.write_errors += 1;
+  num_failures_ += 1;
+  if (num_failures_ < kMaxFailures && error.code != Code::kUnavailable) return;
+  stats_.read_only = true;
+  retry_s_ = now_s() + kRetrySeconds;
+  log(fmt::format("read-only for {} s: {}", kRetrySeconds, error.message));
+}
+
+void SegmentStore::Core::note_success(uint64_t num_bytes, size_t num_blocks) {
+  const MutexLock lock(mu_);
+  stats_.written_bytes += num_bytes;
+  stats_.written_blocks += num_blocks;
+  if (num_failures_ >= kMaxFailures) log("writes again");
+  num_failures_ = 0;
+}
+
+void SegmentStore::Core::flush() {
+  const MutexLock writing(write_mu_);
+  while (write_batch()) continue;
+}
+
+void SegmentStore::Core::write_loop() {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kLinger = std::chrono::milliseconds(5);     // blocks of one step come together
+  constexpr auto kUpkeep = std::chrono::milliseconds(2000);
+  auto next_upkeep = Clock::now() + kUpkeep;
+  for (bool stopping = false; !stopping;) {
+    {
+      MutexLock lock(mu_);
+      while (queue_.empty() && !stopping_ && Clock::now() < next_upkeep) queue_changed_.wait_until(mu_, next_upkeep);
+      stopping = stopping_;
+    }
+    if (!stopping) std::this_thread::sleep_for(kLinger);
+    const MutexLock writing(write_mu_);
+    while (write_batch()) continue;
+    if (Clock::now() >= next_upkeep) {
+      upkeep();
+      next_upkeep = Clock::now() + kUpkeep;
+    }
+    if (stopping) seal_all();
+  }
+}
+
+// The end of writing: segments get their footers, the writer's number is free again.
+void SegmentStore::Core::seal_all() {
+  while (!active_.empty()) seal(ActiveKey(active_.begin()->first));
+  update_used();
+  if (std::exchange(writer_lock_, nullptr) != nullptr) (void)disk_->remove(writer_lock_path(options_.dir, writer_));
+}
+
+}  // namespace deepinfer::kv
