@@ -13,7 +13,7 @@
 #include "apps/version.h"
 #include "base/units.h"
 #include "engine/engine.h"
-#include "model/load.h"
+#include "engine/loaded_model.h"
 
 namespace deepinfer::apps {
 namespace {
@@ -90,11 +90,10 @@ Result<std::vector<BenchCase>> chosen_cases(const BenchFlags& flags, int32_t max
 
 // Through an engine of its own, since a model's workspace is sized once.
 Result<HitResult> run_full_hit(const BenchFlags& flags, const std::string& path, Workers& workers) {
-  const engine::WeightOptions options = flags.model.weight_options();
   const SteadyClock clock;
-  DI_TRY(model::LoadedModel loaded, model::load_model(path, {.activations = options.activations, .kv_format = options.kv_format}, workers));
+  DI_TRY(std::unique_ptr<model::Model> loaded, engine::load_model_alone(path, flags.model.weight_options(), workers));
   engine::EngineOptions engine_options{.weights_identity = path, .max_num_batched_tokens = flags.max_num_batched_tokens, .max_num_sequences = 1};
-  DI_TRY(const std::unique_ptr<engine::Engine> engine, engine::Engine::start(std::move(loaded.model), workers, clock, std::move(engine_options)));
+  DI_TRY(const std::unique_ptr<engine::Engine> engine, engine::Engine::start(std::move(loaded), workers, clock, std::move(engine_options)));
   return measure_full_hit(*engine, std::min(kHitTokens, engine->model().max_context - 1), flags.rounds, clock);
 }
 
@@ -102,16 +101,15 @@ Result<Report> run_bench(const BenchFlags& flags, const Environment& environment
   Report report;
   DI_TRY(report.path, find_model(flags.model.model, environment));
   const std::unique_ptr<Workers> workers = flags.model.start_workers();
-  const engine::WeightOptions options = flags.model.weight_options();
   // The tokenizer has no part in this, so a model that lacks one can be measured too.
-  DI_TRY(model::LoadedModel loaded, model::load_model(report.path, {.activations = options.activations, .kv_format = options.kv_format}, *workers));
-  report.info = loaded.model->info();
+  DI_TRY(std::unique_ptr<model::Model> loaded, engine::load_model_alone(report.path, flags.model.weight_options(), *workers));
+  report.info = loaded->info();
   report.num_threads = workers->size();
   const int32_t max_context = flags.model.context > 0 ? std::min(flags.model.context, report.info.max_context) : report.info.max_context;
   DI_TRY(const std::vector<BenchCase> cases, chosen_cases(flags, max_context));
   report.roof = measure_roof(default_isa(), static_cast<int64_t>(report.info.weight_bytes), *workers);
-  DI_TRY(report.results, measure(*loaded.model, cases, {.rounds = flags.rounds, .max_rows = flags.max_num_batched_tokens}, report.roof, *workers));
-  loaded.model.reset();
+  DI_TRY(report.results, measure(*loaded, cases, {.rounds = flags.rounds, .max_rows = flags.max_num_batched_tokens}, report.roof, *workers));
+  loaded.reset();
   if (flags.only.empty() || std::find(flags.only.begin(), flags.only.end(), kHitCase) != flags.only.end()) {
     DI_TRY(report.hit, run_full_hit(flags, report.path, *workers));
   }

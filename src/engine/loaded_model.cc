@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
-#include "model/dense_weights.h"
+#include "tokenizer/engram_map.h"
 
 namespace deepinfer::engine {
 namespace {
@@ -22,13 +22,13 @@ int64_t last_change_s(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 ? int64_t{status.st_mtime} : 0;
 }
 
-ModelCard make_card(const std::string& path, const model::DenseConfig& config, const tokenizer::Tokenizer& tokenizer) {
+ModelCard make_card(const std::string& path, const model::ModelSummary& summary, const tokenizer::Tokenizer& tokenizer) {
   ModelCard card{.name = served_name(path),
-                 .architecture = std::string(model::dense_architecture_name(config.architecture)),
-                 .vocab_size = config.vocab_size,
-                 .max_context = config.max_context,
+                 .architecture = summary.architecture,
+                 .vocab_size = summary.vocab_size,
+                 .max_context = summary.max_context,
                  .created_unix_s = last_change_s(path),
-                 .stop_token_ids = config.eos_ids};
+                 .stop_token_ids = summary.eos_ids};
   // Both sources count: the tokenizer knows an end of turn that many a config does not list.
   for (const TokenId id : tokenizer.stop_ids())
     if (std::find(card.stop_token_ids.begin(), card.stop_token_ids.end(), id) == card.stop_token_ids.end()) card.stop_token_ids.push_back(id);
@@ -36,11 +36,15 @@ ModelCard make_card(const std::string& path, const model::DenseConfig& config, c
 }
 
 // The embedding may have more rows than the tokenizer has tokens (padding for alignment), never fewer.
-Result<> check_vocabulary(const OpenModel& open) {
+Result<> check_vocabulary(const OpenModel& open, int32_t vocab_size) {
   const int32_t tokens = open.text.tokenizer->vocab_size();
-  if (tokens > open.config.vocab_size)
-    return Error{Code::kCorruption, fmt::format("{}: the tokenizer has {} tokens, the embedding {} rows", open.path, tokens, open.config.vocab_size)};
+  if (tokens > vocab_size)
+    return Error{Code::kCorruption, fmt::format("{}: the tokenizer has {} tokens, the embedding {} rows", open.path, tokens, vocab_size)};
   return {};
+}
+
+model::LoadOptions load_options(const WeightOptions& options, std::vector<int32_t> engram_tokens) {
+  return {.activations = options.activations, .kv_format = options.kv_format, .engram_tokens = std::move(engram_tokens)};
 }
 
 }  // namespace
@@ -49,12 +53,14 @@ Result<OpenModel> open_model(const std::string& path) {
   OpenModel open;
   open.path = path;
   DI_TRY(open.file, model::open_model_file(path));
-  DI_TRY(open.config, model::read_dense_config(open.file));
-  // Bound here only to be checked: an error must come before anything slow. The views are cheap to bind again.
-  DI_TRY(model::bind_dense(open.file.checkpoint(), open.config));
+  DI_TRY(open.config, model::read_model_config(open.file));
+  const model::ModelSummary summary = model::summary_of(open.config);
   DI_TRY(open.text, read_model_text(open.file));
-  DI_TRY(check_vocabulary(open));
-  open.card = make_card(path, open.config, *open.text.tokenizer);
+  DI_TRY(check_vocabulary(open, summary.vocab_size));
+  if (model::needs_engram_tokens(open.config)) open.engram_tokens = tokenizer::engram_token_map(*open.text.tokenizer, summary.vocab_size);
+  // An error must come before anything slow.
+  DI_TRY(model::check_model(open.file, open.config, {.engram_tokens = open.engram_tokens}));
+  open.card = make_card(path, summary, *open.text.tokenizer);
   return open;
 }
 
@@ -71,16 +77,25 @@ Result<ModelText> open_text(const std::string& path) {
 }
 
 Result<LoadedModel> load_weights(OpenModel open, const WeightOptions& options, Workers& workers) {
-  if (options.max_context > open.config.max_context)
-    return Error{Code::kInvalidArgument, fmt::format("{}: a context of {} was asked for; the model has {}", open.path, options.max_context, open.config.max_context)};
-  DI_TRY(model::LoadedModel weights,
-         model::load_model(std::move(open.file), {.activations = options.activations, .kv_format = options.kv_format}, workers));
+  if (options.max_context > open.card.max_context)
+    return Error{Code::kInvalidArgument, fmt::format("{}: a context of {} was asked for; the model has {}", open.path, options.max_context, open.card.max_context)};
   LoadedModel loaded;
-  loaded.model = std::move(weights.model);
+  DI_TRY(loaded.model, model::load_model(std::move(open.file), open.config, load_options(options, std::move(open.engram_tokens)), workers));
   loaded.text = std::move(open.text);
   loaded.card = std::move(open.card);
   if (options.max_context > 0) loaded.card.max_context = options.max_context;
   return loaded;
+}
+
+Result<std::unique_ptr<model::Model>> load_model_alone(const std::string& path, const WeightOptions& options, Workers& workers) {
+  DI_TRY(model::ModelFile file, model::open_model_file(path));
+  DI_TRY(const model::ModelConfig config, model::read_model_config(file));
+  std::vector<int32_t> engram_tokens;
+  if (model::needs_engram_tokens(config)) {
+    DI_TRY(const ModelText text, read_model_text(file));
+    engram_tokens = tokenizer::engram_token_map(*text.tokenizer, model::summary_of(config).vocab_size);
+  }
+  return model::load_model(std::move(file), config, load_options(options, std::move(engram_tokens)), workers);
 }
 
 }  // namespace deepinfer::engine

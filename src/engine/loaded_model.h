@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "core/inference.h"
@@ -16,7 +17,6 @@
 #include "kernels/kv_format.h"
 #include "kernels/linear.h"
 #include "kernels/team.h"
-#include "model/dense_config.h"
 #include "model/load.h"
 #include "model/model.h"
 #include "model/model_file.h"
@@ -26,7 +26,8 @@ namespace deepinfer::engine {
 struct OpenModel {
   std::string path;
   model::ModelFile file;
-  model::DenseConfig config;
+  model::ModelConfig config;
+  std::vector<int32_t> engram_tokens;  // if model::needs_engram_tokens(config)
   ModelText text;
   ModelCard card;  // max_context: the model's own
 };
@@ -50,5 +51,8 @@ struct LoadedModel {
 };
 
 Result<LoadedModel> load_weights(OpenModel open, const WeightOptions& options, Workers& workers);
+
+// The model alone, which then needs a tokenizer only if its weights do (model::needs_engram_tokens).
+Result<std::unique_ptr<model::Model>> load_model_alone(const std::string& path, const WeightOptions& options, Workers& workers);
 
 }  // namespace deepinfer::engine

@@ -171,7 +171,7 @@ void read_engram_and_draft(Keys& k, V41Config& c) {
     k.integer("engram_n_heads", c.engram_n_heads, 1, 64);
     k.integer("engram_head_dim", c.engram_head_dim, 32, 1 << 16);
     k.integer("engram_pad_token_id|engram_pad_id", c.engram_pad_token_id, 0, kInt32Max);
-    k.integer("engram_compressed_vocab_size", c.engram_compressed_vocab_size, 1, kInt32Max);
+    k.integer("engram_compressed_vocab_size", c.engram_compressed_vocab_size, 1, V41Config::kMaxVocab);
     if (const auto map = k.find("engram_token_map")) {
       std::string_view name;
       if (map->get(name) != simdjson::SUCCESS || name.empty() || name.find('/') != std::string_view::npos)
@@ -302,6 +302,15 @@ int32_t V41Config::engram_index(int32_t layer) const {
 
 bool V41Config::is_reindex(int32_t layer) const {
   return candidate_source_layer_id >= 0 && layer > candidate_source_layer_id && is_index_source(layer);
+}
+
+bool is_v41_config(std::string_view config_json) {
+  simdjson::dom::parser parser;
+  object root;
+  if (parser.parse(simdjson::padded_string(config_json)).get(root) != simdjson::SUCCESS) return false;
+  std::string_view type;
+  if (root.at_key("model_type").get(type) == simdjson::SUCCESS) return type == "deepseek_v41" || type == "deepseek_v41_text";
+  return root.at_key("kv_source_layers").error() == simdjson::SUCCESS;  // of the official inference code, which names no type
 }
 
 Result<V41Config> v41_config_from_json(std::string_view config_json, const std::string& path) {

@@ -76,6 +76,9 @@ struct V41Config {
   }
 };
 
+// Whether a config.json is of this architecture, in one of its spellings. False for what is no JSON object.
+bool is_v41_config(std::string_view config_json);
+
 // config_json: the text of config.json; path: of the file, for messages.
 // Errors: kCorruption (a key is absent, of the wrong type or out of range; a relation does not hold), kUnsupported.
 Result<V41Config> v41_config_from_json(std::string_view config_json, const std::string& path);

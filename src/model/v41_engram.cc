@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
+#include <simdjson.h>
 
 #include "base/check.h"
+#include "io/mapped_file.h"
 
 namespace deepinfer::model {
 namespace {
@@ -83,10 +85,28 @@ bool is_prime(int64_t n) {
   return true;
 }
 
+constexpr size_t kMaxMapBytes = 64u << 20;
+
 }  // namespace
+
+Result<std::vector<int32_t>> read_engram_token_map(const std::string& path) {
+  DI_TRY(const std::string text, io::read_small_file(path, kMaxMapBytes));
+  simdjson::dom::parser parser;
+  simdjson::dom::array ids;
+  if (parser.parse(text).get(ids) != simdjson::SUCCESS) return Error{Code::kCorruption, fmt::format("{}: not a JSON array", path)};
+  std::vector<int32_t> map;
+  for (const auto element : ids) {
+    int64_t id = 0;
+    if (element.get(id) != simdjson::SUCCESS || id < 0 || id > INT32_MAX)
+      return Error{Code::kCorruption, fmt::format("{}: entry {} is not an id", path, map.size())};
+    map.push_back(static_cast<int32_t>(id));
+  }
+  return map;
+}
 
 Result<EngramHash> EngramHash::create(const V41Config& config, std::vector<int32_t> token_map) {
   CHECK(config.engram_max_ngram_size <= kMaxNgram);
+  if (config.engram_layer_ids.empty()) return EngramHash();
   if (token_map.size() < static_cast<size_t>(config.vocab_size))
     return Error{Code::kCorruption, fmt::format("Engram token map has {} entries for a vocabulary of {}", token_map.size(), config.vocab_size)};
   for (const int32_t id : token_map)

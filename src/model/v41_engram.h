@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -11,12 +12,16 @@
 
 namespace deepinfer::model {
 
+// A JSON array of the compressed id of every token: the file that V41Config::engram_token_map names.
+// Errors: kNotFound, kIo, kCorruption (naming the file).
+Result<std::vector<int32_t>> read_engram_token_map(const std::string& path);
+
 class EngramHash {
  public:
   static constexpr int32_t kDead = -1;       // the compressed id of an image position: it and all before it count as padding
   static constexpr int32_t kMaxNgram = 8;    // bounds engram_max_ngram_size (v41_config.cc)
 
-  // token_map: compressed id of every token, below engram_compressed_vocab_size.
+  // token_map: compressed id of every token, below engram_compressed_vocab_size. Not looked at if the model has no Engram.
   // Errors: kCorruption (the map does not fit the config; table sizes are not the sums of the primes that the hash uses).
   static Result<EngramHash> create(const V41Config& config, std::vector<int32_t> token_map);
 

@@ -22,6 +22,9 @@ class Binder {
     if (tensor->shape != shape) {
       return fail(name, fmt::format("is [{}], the configuration asks for [{}]", fmt::join(tensor->shape, ", "), fmt::join(shape, ", ")));
     }
+    if (const auto size = static_cast<uintptr_t>(dtype_info(dtype).block_bytes); reinterpret_cast<uintptr_t>(tensor->data.data()) % size != 0) {
+      return fail(name, fmt::format("begins at an address that is no multiple of {} bytes: its file's header is not padded", size));
+    }
     used_[static_cast<size_t>(tensor - checkpoint_.tensors().data())] = true;
     return tensor->data.data();
   }

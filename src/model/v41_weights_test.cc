@@ -1,7 +1,10 @@
 #include "model/v41_weights.h"
 
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "model/safetensors.h"
 #include "read_file.h"
@@ -48,6 +51,31 @@ TEST(V41Weights, MismatchesNameTheTensor) {
     EXPECT_NE(weights.error().message.find(c.said), std::string::npos) << weights.error().message;
     EXPECT_EQ(weights.error().code, Code::kCorruption);
   }
+}
+
+// A header that is one byte too long moves all data: what is read in words must not lie between them.
+TEST(V41Weights, MisalignedDataIsRefused) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("v41_weights_test_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  for (const auto& entry : std::filesystem::directory_iterator(kTiny)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("model")) continue;
+    std::string bytes = read_file(entry.path());
+    if (name == "model-00002-of-00002.safetensors") {
+      uint64_t header = 0;
+      std::memcpy(&header, bytes.data(), 8);
+      bytes.insert(8 + header, 1, ' ');
+      header += 1;
+      std::memcpy(bytes.data(), &header, 8);
+    }
+    std::ofstream(folder / name, std::ios::binary) << bytes;
+  }
+  const auto checkpoint = Safetensors::open(folder);
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  const auto weights = bind_v41(**checkpoint, tiny_config());
+  ASSERT_FALSE(weights);
+  EXPECT_NE(weights.error().message.find("begins at an address that is no multiple of"), std::string::npos) << weights.error().message;
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
