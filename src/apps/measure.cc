@@ -13,7 +13,8 @@ namespace {
 
 using model::BlockId;
 
-// Sequences side by side in one arena, and the steps that fill them.
+// Sequences side by side in one arena (first all blocks, then a state each), and the steps that fill them. Models with windows are run as
+// an engine runs them by default: only the end of a prompt enters the decoder layers.
 class Bench {
  public:
   Bench(model::Model& model, int32_t num_sequences, int32_t max_tokens, int32_t max_rows, std::byte* arena, Workers& workers)
@@ -23,14 +24,16 @@ class Bench {
     blocks_.resize(static_cast<size_t>(blocks_per_sequence_) * static_cast<size_t>(num_sequences));
     std::iota(blocks_.begin(), blocks_.end(), 0);
     for (size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = static_cast<TokenId>(mix(i) % static_cast<uint64_t>(model.info().vocab_size));
+    decoder_start_.resize(static_cast<size_t>(num_sequences));
     logits_.resize(static_cast<size_t>(num_sequences) * static_cast<size_t>(model.info().vocab_size));
   }
 
   // Tokens [from, to) of one sequence, in chunks; the last row's logits, as an answer needs them.
   void prefill(int32_t sequence, int32_t from, int32_t to) {
+    decoder_start_[static_cast<size_t>(sequence)] = std::max(0, to - model_.kv_layout().replay_tokens);
     for (int32_t at = from; at < to; at += max_rows_) {
       const int32_t rows = std::min(max_rows_, to - at);
-      const model::SequenceRows one{.first_row = 0, .num_rows = rows, .start = at, .block_table = table(sequence)};
+      const model::SequenceRows one = rows_of(sequence, 0, rows, at);
       const int32_t last = rows - 1;
       const bool wanted = at + rows == to;
       model_.forward({.tokens = std::span(tokens_).subspan(static_cast<size_t>(at), static_cast<size_t>(rows)), .sequences = {&one, 1},
@@ -44,13 +47,26 @@ class Bench {
     rows_.clear();
     logit_rows_.clear();
     for (int32_t s = 0; s < num_sequences; ++s) {
-      rows_.push_back({.first_row = s, .num_rows = 1, .start = at, .block_table = table(s)});
+      rows_.push_back(rows_of(s, s, 1, at));
       logit_rows_.push_back(s);
     }
     model_.forward({.tokens = step_tokens_, .sequences = rows_, .logit_rows = logit_rows_}, arena_, logits_.data(), workers_);
   }
 
+  static int64_t arena_bytes(const model::KvLayout& layout, int64_t num_sequences, int64_t max_tokens) {
+    return num_sequences * ((max_tokens + layout.block_tokens - 1) / layout.block_tokens * layout.block_bytes + layout.state_bytes);
+  }
+
  private:
+  model::SequenceRows rows_of(int32_t sequence, int32_t first_row, int32_t num_rows, int32_t start) const {
+    const model::KvLayout& layout = model_.kv_layout();
+    model::SequenceRows rows{.first_row = first_row, .num_rows = num_rows, .start = start, .block_table = table(sequence)};
+    if (layout.state_bytes == 0) return rows;
+    rows.state = arena_ + static_cast<int64_t>(blocks_.size()) * layout.block_bytes + sequence * layout.state_bytes;
+    rows.previous = std::span(tokens_).first(static_cast<size_t>(start));
+    rows.decoder_start = decoder_start_[static_cast<size_t>(sequence)];
+    return rows;
+  }
   static uint64_t mix(uint64_t i) { return (i + 1) * 0x9e3779b97f4a7c15u >> 33; }
   std::span<const BlockId> table(int32_t sequence) const {
     const auto length = static_cast<size_t>(blocks_per_sequence_);
@@ -63,6 +79,7 @@ class Bench {
   int32_t max_rows_, blocks_per_sequence_ = 0;
   std::vector<TokenId> tokens_, step_tokens_;
   std::vector<BlockId> blocks_;
+  std::vector<int32_t> decoder_start_;
   std::vector<float> logits_;
   std::vector<model::SequenceRows> rows_;
   std::vector<int32_t> logit_rows_;
@@ -121,8 +138,7 @@ Result<std::vector<CaseResult>> measure(model::Model& model, const std::vector<B
     max_sequences = std::max(max_sequences, c.num_sequences);
   }
   model.reserve({.max_rows = options.max_rows, .max_sequences = max_sequences, .max_logit_rows = max_sequences, .max_context = max_tokens}, workers);
-  const int64_t blocks = (max_tokens + model.kv_layout().block_tokens - 1) / model.kv_layout().block_tokens;
-  DI_TRY(const kv::Arena arena, kv::Arena::map(static_cast<uint64_t>(blocks * max_sequences * model.kv_layout().block_bytes)));
+  DI_TRY(const kv::Arena arena, kv::Arena::map(static_cast<uint64_t>(Bench::arena_bytes(model.kv_layout(), max_sequences, max_tokens))));
   Bench bench(model, max_sequences, max_tokens, options.max_rows, arena.data(), workers);
 
   const SteadyClock clock;

@@ -39,6 +39,7 @@ struct RunFlags {
     flags.seed("--seed", seed, "the same seed gives the same answer", "random");
     flags.text("--chat-template", engine.chat_template, "FILE", "a Jinja template instead of the model's own");
     flags.size("--kv-memory", engine.kv_memory, "memory of the KV cache", "half of what is free");
+    engine.add_replay_to(flags);
     flags.toggle("--raw", raw, "continues the prompt as plain text, without the chat template");
   }
 };

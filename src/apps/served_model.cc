@@ -35,8 +35,13 @@ void EngineFlags::add_to(Flags& flags) {
   flags.number("--max-num-batched-tokens", max_num_batched_tokens, 32, 1 << 16, "N", "tokens a step, decodes and prefill chunks together");
   flags.number("--max-num-seqs", max_num_seqs, 1, 4096, "N", "sequences that run at a time");
   flags.number("--max-queued", max_queued, 1, 1 << 20, "N", "requests that wait; more get 429");
+  add_replay_to(flags);
   flags.text("--chat-template", chat_template, "FILE", "a Jinja template instead of the model's own");
   flags.text("--model-name", model_name, "NAME", "what clients call the model", "the file's name");
+}
+
+void EngineFlags::add_replay_to(Flags& flags) {
+  flags.toggle("--no-replay", no_replay, "DeepSeek-V4.1: computes all that windows hold, where else a hit and a prompt's end are computed with cut ones");
 }
 
 uint64_t default_kv_bytes(uint64_t free_bytes, uint64_t useful_bytes) {
@@ -71,12 +76,14 @@ Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const 
   if (!flags.model_name.empty()) loaded.card.name = flags.model_name;
 
   const model::KvLayout& layout = loaded.model->kv_layout();
+  if (flags.no_replay && layout.state_bytes == 0)
+    return Error{Code::kInvalidArgument, fmt::format("--no-replay is for models with windows beside their KV blocks; {} has none", loaded.card.architecture)};
   const uint64_t blocks = (static_cast<uint64_t>(loaded.card.max_context) + static_cast<uint64_t>(layout.block_tokens) - 1) / static_cast<uint64_t>(layout.block_tokens);
   const uint64_t useful = blocks * static_cast<uint64_t>(layout.block_bytes) * static_cast<uint64_t>(flags.max_num_seqs);
   served->kv_bytes = flags.kv_memory.value_or(default_kv_bytes(free_memory_bytes(), useful));
   engine::EngineOptions engine{.card = loaded.card, .weights_identity = weights_identity(path, options), .master_secret = random_256(), .kv_bytes = served->kv_bytes,
                                .max_num_batched_tokens = flags.max_num_batched_tokens, .max_num_sequences = flags.max_num_seqs,
-                               .max_waiting_requests = flags.max_queued, .max_context = options.max_context};
+                               .max_waiting_requests = flags.max_queued, .max_context = options.max_context, .bounded_replay = !flags.no_replay};
   DI_TRY(served->engine, engine::Engine::start(std::move(loaded.model), *served->workers, served->clock, std::move(engine)));
   return served;
 }

@@ -19,8 +19,10 @@ struct EngineFlags {
   std::optional<uint64_t> kv_memory;
   int32_t max_num_batched_tokens = 512, max_num_seqs = 32, max_queued = 256;
   std::string chat_template, model_name;
+  bool no_replay = false;
 
   void add_to(Flags& flags);
+  void add_replay_to(Flags& flags);
 };
 
 struct ServedModel {

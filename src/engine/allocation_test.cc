@@ -57,14 +57,16 @@ class CountingSink final : public EventSink {
 };
 
 // Prefill in chunks, decodes, penalties, logprobs, truncation, several choices, preemption, evictions, arrivals and ends: none allocates.
-TEST(EngineAllocations, AStepAllocatesNothing) {
+class EngineAllocations : public testing::TestWithParam<int32_t> {};
+
+TEST_P(EngineAllocations, AStepAllocatesNothing) {
   SteadyClock clock;
   auto workers = Workers::create(2, false);
   EngineOptions options;
   options.kv_bytes = 64 * 120;  // 120 blocks of 4 tokens: too few for all
   options.max_num_batched_tokens = 24;
   options.max_num_sequences = 12;
-  auto started = Engine::start(std::make_unique<FakeModel>(FakeModelOptions{}), *workers, clock, options);
+  auto started = Engine::start(std::make_unique<FakeModel>(FakeModelOptions{.window = GetParam()}), *workers, clock, options);
   ASSERT_TRUE(started.has_value());
   Engine& engine = **started;
   std::vector<std::shared_ptr<CountingSink>> sinks;
@@ -101,6 +103,8 @@ TEST(EngineAllocations, AStepAllocatesNothing) {
   EXPECT_GT(num_events, 1000);
   EXPECT_EQ(last - first, 0u) << "allocations on the engine's thread between the first event and the last";
 }
+
+INSTANTIATE_TEST_SUITE_P(Windows, EngineAllocations, testing::Values(0, 6));
 
 }  // namespace
 }  // namespace deepinfer::engine

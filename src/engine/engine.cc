@@ -32,9 +32,6 @@ Result<Engine::Limits> Engine::check_options(const model::Model& model, const En
   if (options.max_waiting_requests < 1) return Error{Code::kInvalidArgument, "max_waiting_requests must be at least 1"};
   if (options.max_context < 0) return Error{Code::kInvalidArgument, "max_context must not be negative"};
   const model::KvLayout& layout = model.kv_layout();
-  if (layout.state_bytes > 0) {  // they need a state a sequence and replay after a hit, which no step here makes
-    return Error{Code::kUnsupported, model.info().architecture + " models keep windows beside their blocks, which this engine does not run yet"};
-  }
   const auto num_blocks = std::min<uint64_t>(options.kv_bytes / static_cast<uint64_t>(layout.block_bytes), std::numeric_limits<int32_t>::max() / 4);
   if (num_blocks == 0) {
     return Error{Code::kInvalidArgument, "KV memory of " + format_size(options.kv_bytes) + " holds not one block of " +
@@ -49,19 +46,23 @@ Result<Engine::Limits> Engine::check_options(const model::Model& model, const En
 Result<std::unique_ptr<Engine>> Engine::start(std::unique_ptr<model::Model> model, Workers& workers, const Clock& clock, EngineOptions options) {
   DI_TRY(kv::check_key_vector());
   DI_TRY(const Limits limits, check_options(*model, options));
-  DI_TRY(kv::Arena arena, kv::Arena::map(static_cast<uint64_t>(limits.num_blocks) * static_cast<uint64_t>(model->kv_layout().block_bytes)));
+  DI_TRY(kv::Arena arena, kv::Arena::map(Stepper::arena_bytes(model->kv_layout(), stepper_options(options, limits))));
   return std::unique_ptr<Engine>(new Engine(std::move(model), workers, clock, std::move(options), limits, std::move(arena)));
+}
+
+StepperOptions Engine::stepper_options(const EngineOptions& options, const Limits& limits) {
+  return {.max_num_batched_tokens = options.max_num_batched_tokens,
+          .max_num_sequences = options.max_num_sequences,
+          .max_num_requests = max_num_requests(options),
+          .max_context = limits.max_context,
+          .num_blocks = limits.num_blocks,
+          .bounded_replay = options.bounded_replay};
 }
 
 Engine::Engine(std::unique_ptr<model::Model> model, Workers& workers, const Clock& clock, EngineOptions options, const Limits& limits, kv::Arena arena)
     : options_(with_card(std::move(options), model->info(), limits.max_context)),
       model_(std::move(model)),
-      stepper_(*model_, workers, clock, std::move(arena),
-               {.max_num_batched_tokens = options_.max_num_batched_tokens,
-                .max_num_sequences = options_.max_num_sequences,
-                .max_num_requests = max_num_requests(options_),
-                .max_context = limits.max_context,
-                .num_blocks = limits.num_blocks}) {
+      stepper_(*model_, workers, clock, std::move(arena), stepper_options(options_, limits)) {
   inbox_.reserve(static_cast<size_t>(max_num_requests(options_)));
   taken_.reserve(inbox_.capacity());
   ended_.reserve(inbox_.capacity());

@@ -3,7 +3,9 @@
 // one mutex, which the engine thread takes once a step.
 //
 // Same input, same bits: a request's tokens and logprobs are a function of the request alone. Other requests, budgets, threads,
-// preemption and cache hits change when they come, not what they are.
+// preemption and cache hits change when they come, not what they are. One exception: with bounded replay (models that keep windows
+// beside their blocks) they are a function of the request and of where its prefix hit ended, and where those ended that computed
+// the prefix; nothing else.
 // Ends: a sequence ends with kStop, kLength (its max_tokens) or kContext (the smaller of the model's context and what the arena
 // holds, which is the card's max_context); a cancelled one within a step, its siblings untouched; on stop() every unfinished one with kCancelled.
 #pragma once
@@ -34,14 +36,17 @@ struct EngineOptions {
   int32_t max_num_sequences = 32;        // running at a time
   int32_t max_waiting_requests = 256;    // accepted but not begun; beyond: kResourceExhausted
   int32_t max_context = 0;               // 0: the model's own
+  // Models that keep windows beside their blocks (KvLayout::state_bytes; others ignore it). On: after a prefix hit a window's worth of
+  // rows is run again, and of a prompt only the last window's worth enters the decoder layers: fast, and a little different from a run
+  // without a gap. Off: all rows enter all layers, and so many are run again that a hit changes no bit.
+  bool bounded_replay = true;
   bool prefix_cache = true;              // off: a request finds only its own blocks (its further choices', its own after preemption)
 };
 
 class Engine final : public Inference {
  public:
   // Maps the arena, reserves the model's workspace and starts the thread. workers and clock outlive the engine; nobody else runs the
-  // workers meanwhile. Errors: kInvalidArgument (an option), kResourceExhausted (the arena),
-  // kUnsupported (a model with window state).
+  // workers meanwhile. Errors: kInvalidArgument (an option), kResourceExhausted (the arena).
   static Result<std::unique_ptr<Engine>> start(std::unique_ptr<model::Model> model, Workers& workers, const Clock& clock, EngineOptions options);
   ~Engine() override { stop(); }
   Engine(const Engine&) = delete;
@@ -62,6 +67,7 @@ class Engine final : public Inference {
     int32_t num_blocks, max_context;
   };
   static Result<Limits> check_options(const model::Model& model, const EngineOptions& options);
+  static StepperOptions stepper_options(const EngineOptions& options, const Limits& limits);
   Engine(std::unique_ptr<model::Model> model, Workers& workers, const Clock& clock, EngineOptions options, const Limits& limits, kv::Arena arena);
 
   RequestLimits request_limits() const;

@@ -16,7 +16,17 @@ SequenceState& state_of(sched::Sequence& sequence) { return static_cast<Sequence
 
 bool is_alive(const sched::Sequence& sequence) { return sequence.state != State::kEnded; }
 
+sched::Replay replay_of(const model::KvLayout& layout, bool bounded) {
+  if (layout.state_bytes == 0) return {};
+  return {.tokens = bounded ? layout.replay_tokens : layout.exact_replay_tokens, .exact = !bounded};
+}
+
 }  // namespace
+
+uint64_t Stepper::arena_bytes(const model::KvLayout& layout, const StepperOptions& options) {
+  return static_cast<uint64_t>(options.num_blocks) * static_cast<uint64_t>(layout.block_bytes) +
+         static_cast<uint64_t>(options.max_num_sequences) * static_cast<uint64_t>(layout.state_bytes);
+}
 
 Stepper::Stepper(model::Model& model, Workers& workers, const Clock& clock, kv::Arena arena, const StepperOptions& options)
     : model_(model),
@@ -28,9 +38,11 @@ Stepper::Stepper(model::Model& model, Workers& workers, const Clock& clock, kv::
       scheduler_({.max_num_batched_tokens = options.max_num_batched_tokens,
                   .max_num_sequences = options.max_num_sequences,
                   .max_num_tracked = options.max_num_requests * kMaxChoices,
-                  .block_tokens = model.kv_layout().block_tokens},
+                  .block_tokens = model.kv_layout().block_tokens,
+                  .replay = replay_of(model.kv_layout(), options.bounded_replay)},
                  pool_),
       sampler_(model.info().vocab_size, default_isa()) {
+  CHECK(arena_.size() >= arena_bytes(model.kv_layout(), options));
   const auto vocab_size = static_cast<size_t>(model.info().vocab_size);
   const auto max_rows = static_cast<size_t>(options.max_num_batched_tokens), max_sequences = static_cast<size_t>(options.max_num_sequences);
   for (int i = 0; i < workers.size(); ++i) scratch_.emplace_back(model.info().vocab_size);
@@ -77,7 +89,7 @@ void Stepper::build_batch(const StepPlan& plan) {
     SequenceState& sequence = state_of(*entry.sequence);
     mark_started(*sequence.request);
     const int32_t start = sequence.num_computed_tokens;
-    sequences_.push_back({.first_row = static_cast<int32_t>(tokens_.size()), .num_rows = entry.num_tokens, .start = start, .block_table = sequence.blocks});
+    sequences_.push_back(rows_of(sequence, entry.num_tokens));
     const auto first = sequence.tokens.begin() + start;
     tokens_.insert(tokens_.end(), first, first + entry.num_tokens);
     num_decode_rows_ += entry.num_tokens == 1 && entry.wants_logits;
@@ -85,6 +97,20 @@ void Stepper::build_batch(const StepPlan& plan) {
     logit_rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
     sampled_.push_back(&sequence);
   }
+}
+
+model::SequenceRows Stepper::rows_of(const SequenceState& sequence, int32_t num_rows) const {
+  const int32_t start = sequence.num_computed_tokens;
+  model::SequenceRows rows{.first_row = static_cast<int32_t>(tokens_.size()), .num_rows = num_rows, .start = start, .block_table = sequence.blocks};
+  const model::KvLayout& layout = model_.kv_layout();
+  if (layout.state_bytes == 0) return rows;
+  rows.state = arena_.data() + options_.num_blocks * layout.block_bytes + sequence.state_slot * layout.state_bytes;
+  rows.previous = std::span(sequence.tokens).first(static_cast<size_t>(start));
+  rows.window_start = sequence.window_start;
+  rows.global_start = sequence.global_start;
+  // With bounded replay the decoder layers see the end of the prompt and what follows; its place does not change with progress or hits.
+  rows.decoder_start = options_.bounded_replay ? std::max(0, sequence.num_prompt_tokens - layout.replay_tokens) : sequence.window_start;
+  return rows;
 }
 
 void Stepper::sample(const StepPlan& plan) {

@@ -28,12 +28,15 @@ struct StepperOptions {
   int32_t max_num_requests;  // inside at a time, as a hint for reserves
   int32_t max_context;
   int32_t num_blocks;
+  bool bounded_replay = true;  // see EngineOptions
 };
 
 class Stepper {
  public:
-  // arena: num_blocks * block_bytes. model, workers and clock outlive this.
+  // arena: of at least arena_bytes(). model, workers and clock outlive this.
   Stepper(model::Model& model, Workers& workers, const Clock& clock, kv::Arena arena, const StepperOptions& options);
+
+  static uint64_t arena_bytes(const model::KvLayout& layout, const StepperOptions& options);  // all blocks, then a state a running sequence
 
   void add(std::unique_ptr<RequestState> request);
   void end_cancelled();  // the choices that `cancelled` of their request names
@@ -50,6 +53,7 @@ class Stepper {
 
  private:
   void build_batch(const sched::StepPlan& plan);
+  model::SequenceRows rows_of(const SequenceState& sequence, int32_t num_rows) const;
   void sample(const sched::StepPlan& plan);
   void sample_row(const SequenceState& sequence, int32_t row, Sampler::Scratch& scratch);
   void deliver(SequenceState& sequence, const Sample& sample);

@@ -15,13 +15,70 @@ std::unique_ptr<model::Model> make_fake(Workers&) { return std::make_unique<Fake
 TEST(Stepper, SameInputSameBitsUnderRandomSchedules) {
   ScheduleTotals totals;
   for (uint64_t seed = 0; seed < 60; ++seed) {
-    check_schedule(make_fake, seed, 14, 100, totals);
+    check_schedule(make_fake, seed, {.num_requests = 14, .max_tokens_in_all = 100}, totals);
     if (HasFatalFailure()) return;
   }
   EXPECT_GT(totals.num_preemptions, 50u);  // the schedules reached what they are for
   EXPECT_GT(totals.num_hit_tokens, 1000u);
   EXPECT_GT(totals.num_cancelled, 20u);
   EXPECT_GT(totals.num_cancelled_alone, 10u);
+}
+
+// A model with windows beside its blocks: with exact replay a hit changes nothing.
+TEST(Stepper, ExactReplayGivesTheBitsOfARunWithoutAGap) {
+  ScheduleTotals totals;
+  for (const int32_t window : {1, 7}) {
+    const auto make = [&](Workers&) { return std::make_unique<FakeModel>(FakeModelOptions{.window = window}); };
+    for (uint64_t seed = 0; seed < 12; ++seed) {
+      check_schedule(make, seed, {.num_requests = 14, .max_tokens_in_all = 100, .bounded_replay = false}, totals);
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GT(totals.num_preemptions, 20u);
+  EXPECT_GT(totals.num_hit_tokens, 500u);
+  EXPECT_EQ(totals.num_cuts, 0u);
+}
+
+// With bounded replay the result is a function of the request and its cuts: not of batch, chunks, preemption or whose ring it was.
+TEST(Stepper, BoundedReplayDependsOnTheCutsAlone) {
+  ScheduleTotals totals;
+  for (const int32_t window : {2, 7}) {
+    const auto make = [&](Workers&) { return std::make_unique<FakeModel>(FakeModelOptions{.window = window}); };
+    for (uint64_t seed = 0; seed < 15; ++seed) {
+      check_schedule(make, seed, {.num_requests = 14, .max_tokens_in_all = 100}, totals);
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GT(totals.num_preemptions, 20u);
+  EXPECT_GT(totals.num_hit_tokens, 500u);
+  EXPECT_GT(totals.num_cuts, 100u);
+}
+
+// Where the replay reaches back to the beginning it is exact; where it does not, this model tells (so the tests above can fail).
+TEST(Stepper, ABoundedReplayFromTheBeginningIsExact) {
+  const auto answer = [](int32_t prompt_tokens, int32_t found, bool bounded) {
+    const auto make = [](Workers&) { return std::make_unique<FakeModel>(FakeModelOptions{.window = 8}); };
+    Bench bench(make, 1, 100, 512, 4, bounded);
+    Request request;
+    for (int32_t i = 0; i < prompt_tokens; ++i) request.prompt.push_back(i % 90);
+    request.sampling = {.top_logprobs = 3, .max_tokens = 12};
+    Request before = request;
+    before.prompt.resize(static_cast<size_t>(found + 1));
+    before.sampling.max_tokens = 1;
+    if (found > 0) bench.submit(before, std::make_shared<Collect>());
+    while (!bench.stepper->idle()) bench.stepper->step();
+    auto sink = std::make_shared<Collect>();
+    bench.submit(request, sink);
+    while (!bench.stepper->idle()) bench.stepper->step();
+    EXPECT_EQ(sink->choices[0].usage.cached_tokens, found);
+    return sink->choices[0];
+  };
+  // Short prompts: no row is left out of the decoder, and a hit of a window at most starts over.
+  EXPECT_TRUE(answer(8, 0, true).same_output(answer(8, 0, false)));
+  EXPECT_TRUE(answer(8, 4, true).same_output(answer(8, 0, false)));
+  EXPECT_TRUE(answer(20, 8, true).same_output(answer(20, 0, true)));
+  EXPECT_TRUE(answer(20, 12, false).same_output(answer(20, 0, false)));
+  EXPECT_FALSE(answer(20, 12, true).same_output(answer(20, 0, true)));
 }
 
 TEST(Stepper, FurtherChoicesComputeThePromptsEndOnly) {

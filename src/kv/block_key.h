@@ -45,9 +45,13 @@ struct BlockMedia {
 constexpr int32_t kMaxBlockTokens = 1024;
 BlockKey block_key(const BlockKey& parent, std::span<const TokenId> tokens, std::span<const BlockMedia> media = {});
 
+// The parent of the blocks after `parent` whose windows began anew there (bounded replay): their bytes differ from those of a run
+// without a gap, and so do their keys.
+BlockKey replay_key(const BlockKey& parent);
+
 // The last key of the format document's vector, and whether this program computes it: a build that does not must not share blocks
 // with others. Errors: kInternal.
-constexpr std::string_view kKeyVector = "455c72b96b853d98ca0d6031cee8327aa0a6f5f8ea81e0d6e4855bd7424cd941";
+constexpr std::string_view kKeyVector = "bea18e1916247c74f8af5f799bf14e74c89f650f79d44a9a44505d81c06f387a";
 Result<> check_key_vector();
 
 }  // namespace deepinfer::kv

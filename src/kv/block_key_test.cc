@@ -25,6 +25,7 @@ TEST(BlockKey, VectorOfTheFormatDocument) {
   std::vector<TokenId> tokens(32);
   std::iota(tokens.begin(), tokens.end(), 1000);
   EXPECT_EQ(block_key(root, tokens).hex(), "4e380e6040354f50e8cb2e758c406c483b06b479aeaec6d677a3b70b3b4b07f5");
+  EXPECT_EQ(replay_key(block_key(root, tokens)).hex(), "050b89e21abdb5c324035140306d2b57a5c4b6d3445a7bce0454f9aca9d8fe51");
   EXPECT_TRUE(check_key_vector());
 }
 

@@ -16,12 +16,19 @@ namespace deepinfer::model {
 
 using BlockId = int32_t;  // index into the arena; block b lies at arena + b * block_bytes
 
-// How a model's state is declared (architecture: "Model = KV groups + forward"). Dense models have one group of kind kGlobal.
+// How a model's state is declared: cache, replay, rollback and whoever moves a sequence elsewhere read it here, and nowhere else do they
+// know of an architecture. Dense models have one group of kind kGlobal.
+//   kGlobal   rows in the blocks: content-addressed, shareable, written once
+//   kWindow   a ring of the last rows, private: rebuilt by replay
+//   kTail     tokens that wait for others, private: rebuilt by replay
+//   kHistory  token ids before a row: they are with the sequence
 struct KvGroup {
   enum class Kind : uint8_t { kGlobal, kWindow, kTail, kHistory };
   Kind kind = Kind::kGlobal;
   std::string name;
-  int64_t bytes_per_block = 0;
+  int64_t bytes_per_block = 0;     // kGlobal
+  int64_t bytes_per_sequence = 0;  // kWindow, kTail: their part of the state
+  int32_t tokens = 0;              // before a row, that it reaches: window less the row itself, waiting tokens, history
 };
 
 struct KvLayout {
@@ -30,6 +37,12 @@ struct KvLayout {
   int64_t state_bytes = 0;      // private to a sequence (windows, tails): beside its blocks, never shared; 0: none
   std::string format;           // names everything that changes the bytes: "dense-bf16-v1"; part of the root block key
   std::span<const KvGroup> groups;
+  int32_t rollback_rows = 0;        // so many of the last rows may be taken back by running others in their place; without state: all
+
+  // Of models with state, 0 else. Rows to run again before a position at which the blocks are known and the state is not:
+  int32_t replay_tokens = 0;        // bounded replay: a window's worth, whose own windows begin there. Also what the decoder layers
+                                    // need of a prompt's end (narrowing)
+  int32_t exact_replay_tokens = 0;  // so many that all that follows has the bits of a run without a gap, if no row is left out of the decoder
 };
 
 // The rows of one sequence in a step: tokens [start, start + num_rows) of the sequence, whose KV for [0, start) is in its blocks.
@@ -40,11 +53,11 @@ struct SequenceRows {
   std::span<const BlockId> block_table;  // covers start + num_rows tokens
 
   // For models with window groups only (KvLayout::state_bytes > 0); others ignore what follows.
-  std::byte* state = nullptr;               // [state_bytes], 64-byte aligned; zeroed when the sequence begins
-  std::span<const TokenId> previous{};      // the tokens before `start`, the last of them at the end; at least ModelInfo::history_tokens,
-                                            // or all if there are fewer
+  std::byte* state = nullptr;               // [state_bytes], 64-byte aligned; any bytes when the sequence begins
+  std::span<const TokenId> previous{};      // the tokens before `start`, the last of them at the end; as many as a kHistory group
+                                            // asks for, or all if there are fewer
   int32_t window_start = 0;                 // bounded replay: no window row below this position is read (encoder layers)
-  int32_t global_start = 0;                 // blocks hold what ends below this position already: it is not written again
+  int32_t global_start = 0;                 // a multiple of block_tokens: blocks below hold their rows already and are not written
   int32_t decoder_start = 0;                // narrowing: rows below this position do not enter the decoder layers, whose windows
                                             // begin here; 0: none is left out
 };
@@ -61,7 +74,6 @@ struct ModelInfo {
   uint64_t num_parameters = 0;
   uint64_t body_parameters = 0;  // of the products that every row goes through: without embedding and head
   uint64_t weight_bytes = 0;     // as packed in memory
-  int32_t history_tokens = 0;    // see SequenceRows::previous
 };
 
 struct ModelLimits {

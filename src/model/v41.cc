@@ -30,13 +30,19 @@ uint64_t count_parameters(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-void V41Step::reserve(const V41Parts& parts, const ModelLimits& limits, int num_threads, V41Buffers& b) {
-  const V41Config& c = parts.config;
+void V41Step::reserve(const ModelLimits& limits, int num_threads) {
+  const V41Config& c = p_.config;
+  V41Buffers& b = b_;
   const int64_t rows = limits.max_rows, d = c.hidden_size, width = int64_t{c.num_attention_heads} * c.head_dim;
   const int64_t context = limits.max_context > 0 ? limits.max_context : c.max_position_embeddings;
   const int64_t columns = int64_t{std::max(0, c.engram_max_ngram_size - 1)} * c.engram_n_heads * c.engram_head_dim;
   const int64_t low = int64_t{c.o_groups} * c.o_lora_rank;
   const int64_t index_width = int64_t{c.index_n_heads} * c.index_head_dim, k = c.num_experts_per_tok;
+  rows_.reserve(static_cast<size_t>(rows));
+  step_row_.reserve(static_cast<size_t>(rows));
+  kept_.reserve(static_cast<size_t>(rows));
+  groups_.reserve(static_cast<size_t>(rows));
+  sequence_first_.reserve(static_cast<size_t>(limits.max_sequences));
   resize(b.streams, rows, kHyperStreams * d);
   resize(b.pre, rows, kHyperStreams);
   resize(b.hyper_dots, rows, kHyperDots);
@@ -337,24 +343,22 @@ class V41Model final : public V41 {
     info_.hidden_size = config_.hidden_size;
     info_.num_layers = config_.num_hidden_layers;
     info_.num_parameters = count_parameters(*checkpoint_);
-    info_.history_tokens = config_.engram_layer_ids.empty() ? 0 : config_.engram_max_ngram_size - 1;
     for (const TensorView& tensor : checkpoint_->tensors()) info_.weight_bytes += tensor.data.size();
-    groups_ = {{KvGroup::Kind::kGlobal, "compressed", layout_.block_bytes()}, {KvGroup::Kind::kWindow, "window", 0}, {KvGroup::Kind::kTail, "pending", 0}};
-    kv_layout_ = {V41Layout::kBlockTokens, layout_.block_bytes(), layout_.state_bytes(), "v41-fp4-v1", groups_};
   }
 
   const ModelInfo& info() const override { return info_; }
-  const KvLayout& kv_layout() const override { return kv_layout_; }
+  const KvLayout& kv_layout() const override { return layout_.declaration(); }
   const V41Config& config() const override { return config_; }
   void observe(V41Observer* observer) override { observer_ = observer; }
 
   void reserve(const ModelLimits& limits, Workers& workers) override {
     limits_ = limits;
-    V41Step::reserve(parts_, limits, workers.size(), buffers_);
+    step_.reserve(limits, workers.size());
   }
 
   void forward(const StepBatch& batch, std::byte* arena, float* logits, Workers& workers) override {
     CHECK(static_cast<int64_t>(batch.tokens.size()) <= limits_.max_rows);
+    CHECK(static_cast<int64_t>(batch.sequences.size()) <= limits_.max_sequences);
     CHECK(static_cast<int64_t>(batch.logit_rows.size()) <= limits_.max_logit_rows);
     step_.plan(batch, arena, logits, observer_);
     workers.run([&](Team& team) { step_.run(team); });
@@ -372,8 +376,6 @@ class V41Model final : public V41 {
   V41Step step_;
   ModelInfo info_;
   ModelLimits limits_;
-  KvLayout kv_layout_;
-  std::vector<KvGroup> groups_;
   V41Observer* observer_ = nullptr;
 };
 

@@ -1,5 +1,7 @@
 #include "model/v41_state.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace deepinfer::model {
@@ -27,10 +29,25 @@ V41Layout::V41Layout(const V41Config& config)
   block_bytes_ = round_up(block_bytes_);
   const int32_t rings = config.num_hidden_layers + config.num_draft_stages;
   state_bytes_ = round_up(int64_t{rings} * ring_rows_ * (head_dim_ + head_dim_ / 32));
+  const int64_t window_bytes = state_bytes_;
   for (const int32_t layer : config.kv_source_layer_ids) {
     pending_offset_.push_back(config.compress_ratio(layer) == 2 ? state_bytes_ : -1);
     if (config.compress_ratio(layer) == 2) state_bytes_ += round_up(int64_t{pending_slots_} * 2 * head_dim_ * 4);
   }
+  const int32_t before = config.sliding_window - 1;
+  groups_ = {{.kind = KvGroup::Kind::kGlobal, .name = "compressed rows", .bytes_per_block = block_bytes_},
+             {.kind = KvGroup::Kind::kWindow, .name = "windows", .bytes_per_sequence = window_bytes, .tokens = before},
+             {.kind = KvGroup::Kind::kTail, .name = "pending tokens", .bytes_per_sequence = state_bytes_ - window_bytes, .tokens = 1},
+             {.kind = KvGroup::Kind::kHistory, .name = "n-grams", .tokens = std::max(0, config.engram_max_ngram_size - 1)}};
+  declaration_ = {.block_tokens = kBlockTokens,
+                  .block_bytes = block_bytes_,
+                  .state_bytes = state_bytes_,
+                  .format = "v41-fp4-v1",
+                  .groups = groups_,
+                  .rollback_rows = slack_,
+                  .replay_tokens = config.sliding_window,
+                  // Each layer's window reaches back from those rows that the next one reads.
+                  .exact_replay_tokens = config.num_hidden_layers * before};
 }
 
 V41Layout::PackedRow V41Layout::main_row(std::byte* block, int32_t source, int32_t row) const {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/float8.h"
+#include "model/model.h"
 #include "model/v41_config.h"
 
 namespace deepinfer::model {
@@ -22,9 +23,12 @@ class V41Layout {
   static constexpr int32_t kBlockTokens = 128;
 
   explicit V41Layout(const V41Config& config);
+  V41Layout(const V41Layout&) = delete;  // declaration() points to the groups
+  V41Layout& operator=(const V41Layout&) = delete;
 
   int64_t block_bytes() const { return block_bytes_; }  // a multiple of 64
   int64_t state_bytes() const { return state_bytes_; }  // a multiple of 64
+  const KvLayout& declaration() const { return declaration_; }
   int32_t ring_rows() const { return ring_rows_; }      // sliding window + slack
   int32_t slack() const { return slack_; }              // rows that may be taken back: the draft block
 
@@ -47,6 +51,8 @@ class V41Layout {
   std::vector<int32_t> rows_per_block_;
   std::vector<int64_t> main_offset_, index_offset_, pending_offset_;  // per source; pending: -1 for ratio 1
   int64_t block_bytes_ = 0, state_bytes_ = 0;
+  std::vector<KvGroup> groups_;
+  KvLayout declaration_;
 };
 
 }  // namespace deepinfer::model

@@ -104,7 +104,7 @@ class V41Step {
   void plan(const StepBatch& batch, std::byte* arena, float* logits, V41Observer* observer);
   void run(Team& team);
 
-  static void reserve(const V41Parts& parts, const ModelLimits& limits, int num_threads, V41Buffers& buffers);
+  void reserve(const ModelLimits& limits, int num_threads);  // before the first plan
 
  private:
   // v41.cc

@@ -1,6 +1,7 @@
 #include "sched/scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -35,7 +36,7 @@ void StepPlan::clear() {
 }
 
 void StepPlan::add(Sequence& sequence, int32_t num_rows) {
-  const bool wants_logits = num_rows == sequence.num_remaining_tokens();
+  const bool wants_logits = sequence.in_last_segment() && num_rows == sequence.num_remaining_tokens();
   entries.push_back({&sequence, num_rows, wants_logits});
   num_tokens += num_rows;
   num_logit_rows += wants_logits;
@@ -48,6 +49,7 @@ Scheduler::Scheduler(const SchedulerOptions& options, kv::BlockPool& pool) : opt
   running_.reserve(static_cast<size_t>(options.max_num_sequences));
   waiting_.reserve(static_cast<size_t>(options.max_num_tracked));
   plan_.entries.reserve(static_cast<size_t>(options.max_num_sequences));
+  for (int32_t slot = options.max_num_sequences; slot > 0; --slot) free_slots_.push_back(slot - 1);
 }
 
 void Scheduler::submit(Sequence& sequence) {
@@ -60,7 +62,9 @@ void Scheduler::submit(Sequence& sequence) {
 const StepPlan& Scheduler::next_step() {
   plan_.clear();
   short_of_blocks_ = false;
-  for (Sequence* sequence : running_) take_hits(*sequence);  // somebody else may have computed what comes next
+  if (options_.replay.tokens == 0) {
+    for (Sequence* sequence : running_) take_hits(*sequence);  // somebody else may have computed what comes next
+  }
   schedule_running();
   if (!short_of_blocks_) admit_waiting();
   DCHECK(plan_.num_tokens <= options_.max_num_batched_tokens);
@@ -78,7 +82,7 @@ void Scheduler::schedule_running() {
   for (size_t i = 0; i < running_.size(); ++i) {  // oldest first; make_room() may shorten the back
     Sequence& sequence = *running_[i];
     int32_t& budget = is_decode(&sequence) ? decode_budget : prefill_budget;
-    const int32_t num_rows = make_room(sequence, std::min(budget, sequence.num_remaining_tokens()));
+    const int32_t num_rows = make_room(sequence, std::min(budget, sequence.num_next_rows()));
     if (num_rows == 0) continue;
     plan_.add(sequence, num_rows);
     budget -= num_rows;
@@ -99,7 +103,9 @@ void Scheduler::admit_waiting() {
     waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
     insert_by_order(running_, sequence);
     sequence.state = State::kRunning;
-    const int32_t num_rows = make_room(sequence, std::min(budget, sequence.num_remaining_tokens()));
+    sequence.state_slot = free_slots_.back();
+    free_slots_.pop_back();
+    const int32_t num_rows = make_room(sequence, std::min(budget, sequence.num_next_rows()));
     CHECK(num_rows > 0 && !short_of_blocks_);  // try_admit() has seen the room
     plan_.add(sequence, num_rows);
     budget -= num_rows;
@@ -117,31 +123,56 @@ bool Scheduler::try_admit(Sequence& sequence) {
     num_kept += std::max(0, num_blocks_for(other->num_tokens()) + 1 - static_cast<int32_t>(other->blocks.size()));
   }
   const int64_t num_needed = num_blocks_for(sequence.num_tokens()) - static_cast<int64_t>(sequence.blocks.size());
-  if (num_needed + num_kept <= pool_.num_available()) return true;
+  if (num_needed + num_kept <= pool_.num_available()) {
+    sequence.cuts_chosen = true;
+    return true;
+  }
   CHECK(!running_.empty());  // alone it fits: submit() has checked
   release_blocks(sequence);
   sequence.num_cached_tokens = num_cached_tokens;  // it may find less when it tries again
+  while (!sequence.cuts_chosen && !sequence.cuts.empty()) sequence.remove_last_cut(options_.block_tokens);
   return false;
 }
 
 // Moves on over blocks that are in the cache, but never over the last token: its row gives the logits.
 void Scheduler::take_hits(Sequence& sequence) {
-  const auto block_tokens = options_.block_tokens;
-  const auto num_findable = std::min(sequence.keys.size(), static_cast<size_t>((sequence.num_tokens() - 1) / block_tokens));
-  for (auto i = static_cast<size_t>(sequence.num_computed_tokens / block_tokens); i < num_findable; ++i) {
-    const kv::BlockId block = pool_.acquire(sequence.keys[i]);
-    if (block == kv::kNoBlock) return;
-    if (i < sequence.blocks.size()) {  // its own block, filled in part: somebody was faster
-      pool_.release(sequence.blocks[i]);
-      sequence.blocks[i] = block;
+  const int32_t block_tokens = options_.block_tokens, num_findable = (sequence.num_tokens() - 1) / block_tokens;
+  int32_t i = sequence.num_computed_tokens / block_tokens;
+  const int32_t first = i;
+  for (; i < num_findable; ++i) {
+    const kv::BlockId block = find_block(sequence, i);
+    if (block == kv::kNoBlock) break;
+    const auto at = static_cast<size_t>(i);
+    if (at < sequence.blocks.size()) {  // its own block, filled in part: somebody was faster
+      pool_.release(sequence.blocks[at]);
+      sequence.blocks[at] = block;
     } else {
       sequence.blocks.push_back(block);
     }
-    const int32_t known = std::max(sequence.num_computed_tokens, sequence.num_ever_computed);
-    sequence.num_computed_tokens = static_cast<int32_t>(i + 1) * block_tokens;
-    sequence.num_cached_tokens += std::max(0, sequence.num_computed_tokens - known);
-    sequence.num_published_blocks = static_cast<int32_t>(i + 1);
   }
+  if (i == first) return;
+  const int32_t found = i * block_tokens;
+  sequence.num_cached_tokens += std::max(0, found - std::max(sequence.num_computed_tokens, sequence.num_ever_computed));
+  sequence.num_published_blocks = i;
+  if (may_cut(sequence, found)) sequence.add_cut(i, block_tokens);
+  sequence.resume(found, options_.replay);
+}
+
+// The next block of the sequence's chain; with a reference.
+kv::BlockId Scheduler::find_block(Sequence& sequence, int32_t block_idx) {
+  const auto at = static_cast<size_t>(block_idx);
+  const kv::BlockId block = pool_.acquire(sequence.key(at, options_.block_tokens));
+  if (block != kv::kNoBlock || !may_cut(sequence, block_idx * options_.block_tokens)) return block;
+  // The same tokens as they came out for one that was cut here.
+  sequence.add_cut(block_idx, options_.block_tokens);
+  const kv::BlockId other = pool_.acquire(sequence.key(at, options_.block_tokens));
+  if (other == kv::kNoBlock) sequence.remove_last_cut(options_.block_tokens);
+  return other;
+}
+
+bool Scheduler::may_cut(const Sequence& sequence, int32_t position) const {
+  const bool is_cut = !sequence.cuts.empty() && sequence.cuts.back() == position;
+  return !options_.replay.exact && !sequence.cuts_chosen && !is_cut && position > options_.replay.tokens;
 }
 
 // Blocks for the sequence's next num_rows rows; returns for how many rows there is room. Preempts from the back: the youngest has the
@@ -163,6 +194,7 @@ int32_t Scheduler::make_room(Sequence& sequence, int32_t num_rows) {
 
 void Scheduler::preempt(Sequence& sequence) {
   running_.pop_back();
+  free_slots_.push_back(std::exchange(sequence.state_slot, -1));
   release_blocks(sequence);
   sequence.state = State::kWaiting;
   insert_by_order(waiting_, sequence);
@@ -172,8 +204,8 @@ void Scheduler::preempt(Sequence& sequence) {
 // From the last to the first, so that a child is evicted before its parent.
 void Scheduler::release_blocks(Sequence& sequence) {
   for (; !sequence.blocks.empty(); sequence.blocks.pop_back()) pool_.release(sequence.blocks.back());
-  sequence.num_computed_tokens = 0;
   sequence.num_published_blocks = 0;
+  sequence.resume(0, options_.replay);
 }
 
 void Scheduler::complete_step() {
@@ -185,19 +217,17 @@ void Scheduler::complete_step() {
     if (sequence.num_computed_tokens >= sequence.num_prompt_tokens) sequence.prompt_computed = true;
     const auto num_full = static_cast<size_t>(sequence.num_computed_tokens) / block_tokens;
     for (auto i = static_cast<size_t>(sequence.num_published_blocks); i < num_full; ++i) {
-      if (i == sequence.keys.size()) {
-        const std::span<const TokenId> tokens = std::span(sequence.tokens).subspan(i * block_tokens, block_tokens);
-        sequence.keys.push_back(kv::block_key(i == 0 ? sequence.root : sequence.keys[i - 1], tokens));
-      }
-      const kv::BlockId first = pool_.publish(sequence.blocks[i], sequence.keys[i]);
+      const kv::BlockKey& key = sequence.key(i, options_.block_tokens);
+      const kv::BlockId first = pool_.publish(sequence.blocks[i], key);
       if (first == sequence.blocks[i]) continue;
       // Computed twice at the same time. Equal keys are equal bytes: go on with the one that is named, and need one block less.
-      const kv::BlockId shared = pool_.acquire(sequence.keys[i]);
+      const kv::BlockId shared = pool_.acquire(key);
       CHECK(shared == first);
       pool_.release(sequence.blocks[i]);
       sequence.blocks[i] = shared;
     }
-    sequence.num_published_blocks = static_cast<int32_t>(num_full);
+    sequence.num_published_blocks = std::max(sequence.num_published_blocks, static_cast<int32_t>(num_full));
+    if (sequence.num_next_rows() == 0 && !sequence.in_last_segment()) sequence.resume(sequence.num_computed_tokens, options_.replay);
   }
 }
 
@@ -211,6 +241,7 @@ void Scheduler::append_token(Sequence& sequence, TokenId token) {
 void Scheduler::end(Sequence& sequence, Trust trust) {
   CHECK(sequence.state == State::kRunning || sequence.state == State::kWaiting);
   erase_from(sequence.state == State::kRunning ? running_ : waiting_, sequence);
+  if (sequence.state == State::kRunning) free_slots_.push_back(std::exchange(sequence.state_slot, -1));
   if (trust == Trust::kForget) {
     for (const kv::BlockId block : sequence.blocks) pool_.retract(block);
   }
@@ -220,7 +251,10 @@ void Scheduler::end(Sequence& sequence, Trust trust) {
 
 int64_t Scheduler::num_pending_prefill_tokens() const {
   int64_t total = 0;
-  for (const Sequence* sequence : running_) total += std::max(0, sequence->num_remaining_tokens() - 1);
+  for (const Sequence* sequence : running_) {
+    const auto num_cuts_ahead = static_cast<int64_t>(sequence->cuts.size() - sequence->num_cuts_passed);
+    total += std::max(0, sequence->num_remaining_tokens() - 1) + num_cuts_ahead * options_.replay.tokens;
+  }
   for (const Sequence* sequence : waiting_) {
     total += waits_for_prompt(*sequence) ? options_.block_tokens : sequence->num_remaining_tokens();
   }

@@ -12,6 +12,9 @@
 // - Further choices of a request (n > 1) wait until the first has computed the prompt, then find its full blocks by key and compute
 //   the rest (at most block_tokens rows): no second path to keep equal. The loser: copying the last, partial block.
 //
+// - Models with state beside their blocks (sched/sequence.h, Replay) take hits when they are admitted and not while they run, where a
+//   jump would cost a replay. Replayed rows are rows like others: they are in the plan and in the budget.
+//
 // Invariants: a sequence is in one queue; a plan fits max_num_batched_tokens; a running sequence owns blocks for all it computed; blocks
 // are named only by complete_step(), after their step.
 #pragma once
@@ -30,6 +33,7 @@ struct SchedulerOptions {
   int32_t max_num_sequences = 64;        // running at a time
   int32_t max_num_tracked = 1024;        // running and waiting together
   int32_t block_tokens = 32;
+  Replay replay{};
 };
 
 struct StepPlan {
@@ -81,12 +85,15 @@ class Scheduler {
   bool try_admit(Sequence& sequence);
   int32_t make_room(Sequence& sequence, int32_t num_rows);
   void take_hits(Sequence& sequence);
+  kv::BlockId find_block(Sequence& sequence, int32_t block_idx);
+  bool may_cut(const Sequence& sequence, int32_t position) const;
   void preempt(Sequence& sequence);
   void release_blocks(Sequence& sequence);
 
   const SchedulerOptions options_;
   kv::BlockPool& pool_;
   std::vector<Sequence*> running_, waiting_;  // each by order
+  std::vector<int32_t> free_slots_;           // of state; running_.size() are taken
   StepPlan plan_;
   bool short_of_blocks_ = false;  // in this step somebody was preempted or stalled
   uint64_t num_preemptions_ = 0;

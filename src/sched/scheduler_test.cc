@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -16,12 +17,17 @@ namespace {
 
 constexpr int32_t kBlockTokens = 4;
 
-// A scheduler with its pool, a naive arena (what was written where) and the invariants of both. Every row is checked as it is "computed":
-// all earlier slots of its table must hold exactly the sequence's own prefix, and it may only write into a private block.
+// A scheduler with its pool, a naive arena and naive window states (what was written where), and the invariants of all. Every row is
+// checked as it is "computed": all earlier slots of its table must hold exactly the sequence's own prefix, it may only write into a
+// private block, and the windows that it reads must be of its own sequence and segment.
 class Harness {
  public:
   Harness(SchedulerOptions options, int32_t num_blocks)
-      : options_(options), pool(num_blocks), scheduler(options, pool), arena_(static_cast<size_t>(num_blocks * kBlockTokens), 0) {}
+      : options_(options),
+        pool(num_blocks),
+        scheduler(options, pool),
+        arena_(static_cast<size_t>(num_blocks * kBlockTokens), 0),
+        windows_(static_cast<size_t>(options.max_num_sequences)) {}
 
   Sequence& add(std::vector<TokenId> prompt, int32_t max_output, Sequence* first = nullptr) {
     auto sequence = std::make_unique<Sequence>();
@@ -67,17 +73,22 @@ class Harness {
     std::multiset<const Sequence*> queued(scheduler.running().begin(), scheduler.running().end());
     queued.insert(scheduler.waiting().begin(), scheduler.waiting().end());
     std::vector<int32_t> references(static_cast<size_t>(pool.num_blocks()), 0);
+    std::set<int32_t> slots;
     for (const auto& sequence : all) {
       const bool alive = sequence->state == Sequence::State::kRunning || sequence->state == Sequence::State::kWaiting;
       ASSERT_EQ(queued.count(sequence.get()), alive ? 1u : 0u) << "a sequence is in one queue";
       if (sequence->state != Sequence::State::kRunning) {
         ASSERT_TRUE(sequence->blocks.empty());
+        ASSERT_EQ(sequence->state_slot, -1);
         continue;
       }
-      ASSERT_GE(sequence->num_remaining_tokens(), 1);
-      ASSERT_EQ(static_cast<int32_t>(sequence->blocks.size()), (sequence->num_computed_tokens + kBlockTokens - 1) / kBlockTokens);
+      ASSERT_TRUE(slots.insert(sequence->state_slot).second) << "a state is one sequence's";
+      ASSERT_GE(sequence->num_next_rows(), 1);
+      const int32_t num_held = std::max(sequence->num_computed_tokens, sequence->global_start);
+      ASSERT_EQ(static_cast<int32_t>(sequence->blocks.size()), (num_held + kBlockTokens - 1) / kBlockTokens);
       for (const kv::BlockId block : sequence->blocks) references[static_cast<size_t>(block)] += 1;
-      for (int32_t i = 0; i < sequence->num_computed_tokens; ++i) ASSERT_EQ(slot(*sequence, i), prefix_hash(*sequence, i + 1));
+      for (int32_t i = 0; i < num_held; ++i) ASSERT_EQ(slot(*sequence, i), prefix_hash(*sequence, i + 1));
+      check_cuts(*sequence);
     }
     for (kv::BlockId b = 0; b < pool.num_blocks(); ++b) ASSERT_EQ(pool.num_references(b), references[static_cast<size_t>(b)]);
   }
@@ -90,8 +101,39 @@ class Harness {
 
  private:
   static bool by_order(const Sequence* a, const Sequence* b) { return a->order < b->order; }
+  // What the row of the last of these tokens leaves: a function of them and of the cuts before it.
   static uint64_t prefix_hash(const Sequence& sequence, int32_t num_tokens) {
-    return xxh3_64(std::as_bytes(std::span(sequence.tokens).first(static_cast<size_t>(num_tokens)))) | 1;
+    uint64_t hash = xxh3_64(std::as_bytes(std::span(sequence.tokens).first(static_cast<size_t>(num_tokens))));
+    for (const int32_t cut : sequence.cuts)
+      if (cut < num_tokens) hash = (hash ^ static_cast<uint64_t>(cut)) * 0x9E3779B97F4A7C15;
+    return hash | 1;
+  }
+  void check_cuts(const Sequence& sequence) const {
+    for (size_t i = 0; i < sequence.cuts.size(); ++i) {
+      ASSERT_FALSE(options_.replay.exact);
+      ASSERT_EQ(sequence.cuts[i] % kBlockTokens, 0);
+      ASSERT_GT(sequence.cuts[i], i == 0 ? options_.replay.tokens : sequence.cuts[i - 1]);
+      ASSERT_LT(sequence.cuts[i], sequence.num_prompt_tokens);
+    }
+  }
+  // The windows of a row: those before it were run by this sequence since its segment began, and are as many as they must be.
+  struct WindowRow {
+    uint64_t order;
+    size_t segment;
+    bool operator==(const WindowRow&) const = default;
+  };
+  void run_window(const Sequence& sequence, int32_t i) {
+    if (options_.replay.tokens == 0) return;
+    auto& rows = windows_[static_cast<size_t>(sequence.state_slot)];
+    const WindowRow own{sequence.order, sequence.num_cuts_passed};
+    for (int32_t j = std::max(sequence.window_start, i - options_.replay.tokens + 1); j < i; ++j) ASSERT_EQ(rows.at(j), own) << "stale windows";
+    rows.insert_or_assign(i, own);
+    const int32_t segment_start = own.segment == 0 ? 0 : sequence.cuts[own.segment - 1] - options_.replay.tokens;
+    if (!options_.replay.exact) {
+      ASSERT_EQ(sequence.window_start, segment_start);
+    } else if (i >= sequence.global_start) {
+      ASSERT_GE(i - sequence.window_start, std::min(i, options_.replay.tokens));
+    }
   }
   uint64_t& slot(const Sequence& sequence, int32_t position) {
     const kv::BlockId block = sequence.blocks[static_cast<size_t>(position / kBlockTokens)];
@@ -113,7 +155,7 @@ class Harness {
       ASSERT_TRUE(seen.insert(entry.sequence).second);
       ASSERT_EQ(entry.sequence->state, Sequence::State::kRunning);
       ASSERT_GE(entry.num_tokens, 1);
-      ASSERT_LE(entry.num_tokens, entry.sequence->num_remaining_tokens());
+      ASSERT_LE(entry.num_tokens, entry.sequence->num_next_rows());
       ASSERT_EQ(entry.wants_logits, entry.num_tokens == entry.sequence->num_remaining_tokens());
       num_tokens += entry.num_tokens;
     }
@@ -125,15 +167,21 @@ class Harness {
     for (int32_t i = sequence.num_computed_tokens; i < sequence.num_computed_tokens + entry.num_tokens; ++i) {
       ASSERT_LT(static_cast<size_t>(i / kBlockTokens), sequence.blocks.size()) << "a row without a block";
       const kv::BlockId block = sequence.blocks[static_cast<size_t>(i / kBlockTokens)];
+      run_window(sequence, i);
+      rows_computed += 1;
+      if (i < sequence.global_start) {
+        ASSERT_EQ(slot(sequence, i), prefix_hash(sequence, i + 1)) << "a replayed row finds its block";
+        continue;
+      }
       ASSERT_EQ(pool.num_references(block), 1) << "writes into a shared block";
       ASSERT_FALSE(pool.is_published(block)) << "writes into a named block";
       for (int32_t j = 0; j < i; ++j) ASSERT_EQ(slot(sequence, j), prefix_hash(sequence, j + 1)) << "attends to foreign bytes";
       slot(sequence, i) = prefix_hash(sequence, i + 1);
-      rows_computed += 1;
     }
   }
 
   std::vector<uint64_t> arena_;
+  std::vector<std::map<int32_t, WindowRow>> windows_;  // by state slot: position to who ran it
   uint64_t next_order_ = 0;
 };
 
@@ -143,8 +191,8 @@ std::vector<TokenId> prompt_of(int32_t length, TokenId first = 0) {
   return prompt;
 }
 
-SchedulerOptions options_of(int32_t budget, int32_t num_sequences = 8) {
-  return {.max_num_batched_tokens = budget, .max_num_sequences = num_sequences, .max_num_tracked = 256, .block_tokens = kBlockTokens};
+SchedulerOptions options_of(int32_t budget, int32_t num_sequences = 8, Replay replay = {}) {
+  return {.max_num_batched_tokens = budget, .max_num_sequences = num_sequences, .max_num_tracked = 256, .block_tokens = kBlockTokens, .replay = replay};
 }
 
 TEST(Scheduler, DecodesComeFirstAndPromptsAreFinishedInTurn) {
@@ -247,16 +295,59 @@ TEST(Scheduler, SuspiciousBlocksAreNotFoundAgain) {
   EXPECT_EQ(h.step()[0].num_tokens, 16);
 }
 
+TEST(Scheduler, AHitReplaysAWindowWithinTheBudget) {
+  Harness h(options_of(5, 8, {.tokens = 6, .exact = false}), 64);
+  h.submit(prompt_of(18), 1);
+  while (h.rows_computed < 18) h.step();
+  Sequence& again = h.submit(prompt_of(22), 1);
+  auto plan = h.step();  // 16 are found; 6 rows before them come first, then 6 new ones
+  EXPECT_EQ(plan[0].num_tokens, 5);
+  EXPECT_EQ(again.num_cached_tokens, 16);
+  EXPECT_EQ(again.cuts, std::vector<int32_t>{16});
+  EXPECT_EQ(again.num_computed_tokens, 15);
+  EXPECT_EQ(h.step()[0].num_tokens, 5);
+  EXPECT_TRUE(h.step()[0].wants_logits);
+  EXPECT_EQ(h.rows_computed, 18 + 12);
+}
+
+TEST(Scheduler, WhatACutRunLeftIsFoundByItsCuts) {
+  Harness h(options_of(64, 8, {.tokens = 6, .exact = false}), 64);
+  h.submit(prompt_of(10), 1);
+  h.step();
+  h.submit(prompt_of(30), 1);  // finds 8, cut there
+  h.step();
+  Sequence& third = h.submit(prompt_of(30), 1);
+  h.step();
+  EXPECT_EQ(third.num_cached_tokens, 28);
+  EXPECT_EQ(third.cuts, (std::vector<int32_t>{8, 28}));
+  Sequence& small = h.submit(prompt_of(6), 1);  // a hit whose replay reaches back to the beginning is no cut
+  h.step();
+  EXPECT_EQ(small.num_cached_tokens, 4);
+  EXPECT_TRUE(small.cuts.empty());
+}
+
+TEST(Scheduler, ExactReplayLeavesNoCut) {
+  Harness h(options_of(64, 8, {.tokens = 6, .exact = true}), 64);
+  h.submit(prompt_of(18), 1);
+  h.step();
+  Sequence& again = h.submit(prompt_of(22), 1);
+  EXPECT_EQ(h.step()[0].num_tokens, 12);
+  EXPECT_TRUE(again.cuts.empty());
+  EXPECT_EQ(h.submit(prompt_of(22), 1).keys, again.keys) << "as if nothing had been found";
+}
+
+class SchedulerSchedules : public testing::TestWithParam<Replay> {};
+
 // Random arrivals (many with common prefixes, some with several choices), cancels, tiny pools and budgets. The harness checks the
 // invariants after each step; here: everybody ends, in bounded time, and every block comes back.
-TEST(Scheduler, RandomSchedulesKeepTheInvariantsAndEnd) {
-  uint64_t num_preemptions = 0, num_hits = 0;
+TEST_P(SchedulerSchedules, KeepTheInvariantsAndEnd) {
+  uint64_t num_preemptions = 0, num_hits = 0, num_cuts = 0, num_rebuilt = 0;
   for (uint64_t seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Rng rng(seed);
     const auto budget = static_cast<int32_t>(1 + rng.below(rng.below(2) ? 6 : 60));
     const auto num_blocks = static_cast<int32_t>(4 + rng.below(24));
-    Harness h(options_of(budget, static_cast<int32_t>(1 + rng.below(6))), num_blocks);
+    Harness h(options_of(budget, static_cast<int32_t>(1 + rng.below(6)), GetParam()), num_blocks);
     const int32_t capacity = num_blocks * kBlockTokens;
     int num_to_submit = 25, num_steps = 0;
     while (num_to_submit > 0 || !h.scheduler.running().empty() || !h.scheduler.waiting().empty()) {
@@ -277,10 +368,12 @@ TEST(Scheduler, RandomSchedulesKeepTheInvariantsAndEnd) {
         h.check();
       }
       h.step();
+      for (const Sequence* s : h.scheduler.running()) num_rebuilt += !s->in_last_segment();
       if (HasFatalFailure()) return;
     }
     for (const auto& sequence : h.all) {
       ASSERT_EQ(sequence->state, Sequence::State::kEnded);
+      num_cuts += sequence->cuts.size();
       num_hits += static_cast<uint64_t>(sequence->num_cached_tokens);
     }
     ASSERT_EQ(h.pool.num_in_use(), 0);
@@ -288,7 +381,15 @@ TEST(Scheduler, RandomSchedulesKeepTheInvariantsAndEnd) {
   }
   EXPECT_GT(num_preemptions, 100u);  // the schedules did reach what they are for
   EXPECT_GT(num_hits, 1000u);
+  if (!GetParam().exact) {
+    EXPECT_GT(num_cuts, 100u);
+    EXPECT_GT(num_rebuilt, 20u) << "some had lost blocks before their last cut";
+  }
 }
+
+INSTANTIATE_TEST_SUITE_P(Replays, SchedulerSchedules,
+                         testing::Values(Replay{}, Replay{.tokens = 3, .exact = false}, Replay{.tokens = 6, .exact = false}, Replay{.tokens = 9, .exact = true}),
+                         [](const auto& info) { return (info.param.exact ? "Exact" : "Bounded") + std::to_string(info.param.tokens); });
 
 TEST(Scheduler, TheSameCallsGiveTheSamePlans) {
   const auto run = [] {

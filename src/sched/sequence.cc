@@ -1,5 +1,6 @@
 #include "sched/sequence.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -18,10 +19,8 @@ void Sequence::prepare(uint64_t arrival, std::vector<TokenId> prompt, int32_t ma
   tokens.reserve(static_cast<size_t>(max_num_tokens));
   blocks.reserve(max_num_blocks);
   keys.reserve(max_num_blocks);
-  for (int32_t end = block_tokens; end <= num_prompt_tokens; end += block_tokens) {
-    keys.push_back(kv::block_key(keys.empty() ? root : keys.back(),
-                                 std::span(tokens).subspan(static_cast<size_t>(end - block_tokens), static_cast<size_t>(block_tokens))));
-  }
+  cuts.reserve(static_cast<size_t>(num_prompt_tokens / block_tokens));
+  for (size_t block = 0; block < static_cast<size_t>(num_prompt_tokens / block_tokens); ++block) key(block, block_tokens);
 }
 
 void Sequence::prepare_sibling(uint64_t arrival, Sequence& first, int32_t max_num_tokens, int32_t block_tokens) {
@@ -37,6 +36,37 @@ void Sequence::prepare_sibling(uint64_t arrival, Sequence& first, int32_t max_nu
   blocks.reserve(max_num_blocks);
   keys.reserve(max_num_blocks);
   keys.assign(first.keys.begin(), first.keys.end());
+  cuts.reserve(static_cast<size_t>(num_prompt_tokens / block_tokens));
+}
+
+const kv::BlockKey& Sequence::key(size_t block_idx, int32_t block_tokens) {
+  DCHECK(block_idx <= keys.size());
+  if (block_idx < keys.size()) return keys[block_idx];
+  const auto size = static_cast<size_t>(block_tokens);
+  kv::BlockKey parent = block_idx == 0 ? root : keys.back();
+  if (std::binary_search(cuts.begin(), cuts.end(), static_cast<int32_t>(block_idx) * block_tokens)) parent = kv::replay_key(parent);
+  return keys.emplace_back(kv::block_key(parent, std::span(tokens).subspan(block_idx * size, size)));
+}
+
+void Sequence::add_cut(int32_t block_idx, int32_t block_tokens) {
+  cuts.push_back(block_idx * block_tokens);
+  keys.resize(std::min(keys.size(), static_cast<size_t>(block_idx)));
+}
+
+void Sequence::remove_last_cut(int32_t block_tokens) {
+  keys.resize(std::min(keys.size(), static_cast<size_t>(cuts.back() / block_tokens)));
+  cuts.pop_back();
+}
+
+void Sequence::resume(int32_t num_found, const Replay& replay) {
+  global_start = num_found;
+  num_cuts_passed = static_cast<size_t>(std::upper_bound(cuts.begin(), cuts.end(), num_found) - cuts.begin());
+  if (replay.exact) {
+    window_start = std::max(0, num_found - replay.tokens);
+  } else {
+    window_start = num_cuts_passed == 0 ? 0 : cuts[num_cuts_passed - 1] - replay.tokens;
+  }
+  num_computed_tokens = window_start;
 }
 
 }  // namespace deepinfer::sched

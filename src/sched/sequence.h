@@ -1,5 +1,13 @@
 // sched/sequence.h: one choice of a request as the scheduler sees it: its tokens, how many of them are computed, and its blocks.
 // Made by whoever submits (so that hashing a long prompt costs the step nothing), then owned by the engine thread.
+//
+// Replay. Some models keep state beside the blocks (windows of the last rows), which is private and lost with a preemption, and which
+// a prefix hit does not bring. It is rebuilt by running rows before the hit again:
+//   exact    so many that what follows has the bits of a run without a gap.
+//   bounded  a window's worth, whose own windows begin with them: a *cut*. What follows is a little different, and is so wherever it is
+//            computed: it is a function of the tokens and of all cuts, which therefore are part of the keys (kv/block_key.h) and, once
+//            chosen, of the sequence: computed again it passes through the same cuts, one segment after the other.
+// A cut whose rows reach back to the beginning is none: windows begin there anyway.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +17,11 @@
 #include "kv/block_pool.h"
 
 namespace deepinfer::sched {
+
+struct Replay {
+  int32_t tokens = 0;  // rows before a position that are run again; 0: the model has no state beside its blocks
+  bool exact = true;
+};
 
 struct Sequence {
   enum class State : uint8_t { kNew, kWaiting, kRunning, kEnded };
@@ -34,10 +47,26 @@ struct Sequence {
   std::vector<kv::BlockId> blocks;   // the block table: covers num_computed_tokens, and during a step its rows too
   std::vector<kv::BlockKey> keys;    // of the full blocks, as far as known: the prompt's from the start
   kv::BlockKey root;
+  int32_t state_slot = -1;           // while it runs: below max_num_sequences, nobody else's
+  std::vector<int32_t> cuts;         // ascending, multiples of a block, all in the prompt
+  bool cuts_chosen = false;          // at its first admission
+  size_t num_cuts_passed = 0;        // before the rows that are next
+  int32_t window_start = 0;          // of the rows that are next: no window row below is read
+  int32_t global_start = 0;          // blocks hold what is below: rows there are run for the windows alone
 
   int32_t num_tokens() const { return static_cast<int32_t>(tokens.size()); }
   // At least 1 while alive: the last token is never in the cache before a step computes it, and with it the next logits.
   int32_t num_remaining_tokens() const { return num_tokens() - num_computed_tokens; }
+  bool in_last_segment() const { return num_cuts_passed == cuts.size(); }
+  // Rows that can be next: to the next cut or to the end.
+  int32_t num_next_rows() const { return (in_last_segment() ? num_tokens() : cuts[num_cuts_passed]) - num_computed_tokens; }
+
+  // The key of full block `block_idx`, at most one more than are known.
+  const kv::BlockKey& key(size_t block_idx, int32_t block_tokens);
+  void add_cut(int32_t block_idx, int32_t block_tokens);  // after all others; forgets the keys from there on
+  void remove_last_cut(int32_t block_tokens);
+  // Goes on after the first num_found tokens, which are in the blocks: sets the rows that are next.
+  void resume(int32_t num_found, const Replay& replay);
 };
 
 }  // namespace deepinfer::sched

@@ -115,6 +115,67 @@ class SignalTest(unittest.TestCase):
             server.end()
 
 
+class NanoTest(unittest.TestCase):
+    """The DeepSeek-V4.1 model that comes with the project. Its values are in goldens.json beside its weights and nowhere else."""
+
+    @classmethod
+    def setUpClass(cls):
+        with open(os.path.join(e2e.NANO, "goldens.json")) as f:
+            cls.cases = json.load(f)["cases"]
+
+    def complete(self, server, prompt, num_tokens, **more):
+        status, answer = server.post("/v1/completions", {"model": "nano", "prompt": prompt, "temperature": 0, "max_tokens": num_tokens, **more})
+        self.assertEqual(status, 200, answer)
+        return answer
+
+    def check_goldens(self, server, longest_prompt):
+        same = 0
+        for case in self.cases:
+            expected = case["output_text"].removesuffix("<｜end▁of▁sentence｜>")
+            if len(case["prompt"]) > longest_prompt or "｜" in expected or "</think>" in expected:  # text shows no control tokens
+                continue
+            answer = self.complete(server, case["prompt"], len(case["output"]))
+            text = answer["choices"][0]["text"]
+            unsure = min(case["gap"]) < 0.3  # a rounding may turn such a choice, and all that follows
+            with self.subTest(case["name"]):
+                if not unsure:
+                    self.assertEqual(text, expected)
+            same += text == expected
+        self.assertGreater(same, 0)
+
+    def test_greedy_answers_of_the_official_code(self):
+        server = e2e.Server(e2e.NANO)
+        try:
+            self.check_goldens(server, 128)  # a window: longer prompts are narrowed, which the goldens are not
+        finally:
+            self.assertEqual(server.end(), 0)
+
+    def test_without_replay_long_prompts_too_and_hits_change_nothing(self):
+        server = e2e.Server(e2e.NANO, "--no-replay")
+        try:
+            self.check_goldens(server, 1 << 20)
+            prompt = max((case["prompt"] for case in self.cases), key=len)
+            cold = self.complete(server, prompt[:-3], 24, logprobs=2)
+            warm = self.complete(server, prompt[:-3], 24, logprobs=2)
+            self.assertGreater(warm["usage"]["prompt_tokens_details"]["cached_tokens"], 128)
+            self.assertEqual(cold["choices"], warm["choices"])
+        finally:
+            self.assertEqual(server.end(), 0)
+
+    def test_a_hit_replays_a_window_and_goes_on_alike_each_time(self):
+        prompt = max((case["prompt"] for case in self.cases), key=len)
+        answers = []
+        for _ in range(2):
+            server = e2e.Server(e2e.NANO)
+            try:
+                self.complete(server, prompt, 1)
+                answers.append(self.complete(server, prompt, 24, logprobs=2))
+                self.assertGreaterEqual(answers[-1]["usage"]["prompt_tokens_details"]["cached_tokens"], len(prompt) // 128 * 128 - 128)
+            finally:
+                self.assertEqual(server.end(), 0)
+        self.assertEqual(answers[0]["choices"], answers[1]["choices"])
+
+
 class MemoryTest(unittest.TestCase):
     @e2e.needs(e2e.SMOLLM2)
     def test_resident_memory_is_weights_and_cache_and_little_else(self):

@@ -12,6 +12,7 @@ import unittest
 BINARY = os.environ["DEEPINFER_BINARY"]
 SOURCE = os.environ["DEEPINFER_SOURCE"]
 TINY = os.path.join(SOURCE, "tests/golden/dense/tiny-qwen3/tiny-qwen3-Q8_0.gguf")
+NANO = os.path.join(SOURCE, "models/nano")
 SMOLLM2 = os.path.join(os.environ.get("DEEPINFER_TEST_MODELS", os.path.expanduser("~/.cache/deepinfer/models")), "smollm2-135m-instruct-q4_1.gguf")
 START_TIMEOUT_S = 60
 

@@ -1,6 +1,10 @@
 // engine/fake_model.h: a model for tests of the engine: exact, fast and suspicious. A row's KV is a hash of its token, its position and of
 // all rows before it as they lie in the arena; its logits are a hash of the same. So a wrong, stale or overwritten block anywhere in
 // a table gives other tokens, as in a real model it would, only surely and at once.
+//
+// With a window it has state too, as DeepSeek-V4.1 has: two encoder layers, each of which hashes the last `window` rows of the one before,
+// leave the row's KV; a decoder layer with a window of its own hashes that of all rows. So what follows a bounded replay depends on
+// where its windows began.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +26,7 @@ struct FakeModelOptions {
   int32_t block_tokens = 4;
   TokenId poison = -1;  // a row of this token has NaN logits
   int32_t step_us = 0;  // how long a step takes at least
+  int32_t window = 0;   // rows that a window holds
 };
 
 class FakeModel final : public model::Model {
@@ -33,6 +38,9 @@ class FakeModel final : public model::Model {
     layout_.block_tokens = options.block_tokens;
     layout_.block_bytes = (options.block_tokens * 8 + 63) / 64 * 64;
     layout_.format = "fake-v1";
+    layout_.replay_tokens = options.window;
+    layout_.exact_replay_tokens = kNumWindows * (options.window - 1) * (options.window > 0);
+    layout_.state_bytes = (int64_t{kNumWindows} * options.window * 8 + 63) / 64 * 64;
   }
 
   const model::ModelInfo& info() const override { return info_; }
@@ -49,12 +57,16 @@ class FakeModel final : public model::Model {
       team.reset_tickets();
       const auto n = static_cast<int64_t>(batch.sequences.size());
       for (int64_t i = team.next_ticket(); i < n; i = team.next_ticket()) {
-        forward_sequence(batch, batch.sequences[static_cast<size_t>(i)], arena, logits);
+        const model::SequenceRows& rows = batch.sequences[static_cast<size_t>(i)];
+        if (options_.window > 0) forward_windows(batch, rows, arena, logits);
+        else forward_sequence(batch, rows, arena, logits);
       }
     });
   }
 
  private:
+  static constexpr int32_t kNumWindows = 3;
+
   static uint64_t mix(uint64_t a, uint64_t b) {
     uint64_t x = (a ^ (b + 0x9E3779B97F4A7C15)) * 0xBF58476D1CE4E5B9;
     x = (x ^ x >> 27) * 0x94D049BB133111EB;
@@ -79,13 +91,47 @@ class FakeModel final : public model::Model {
       const uint64_t value = mix(mix(state, static_cast<uint64_t>(token)), static_cast<uint64_t>(position));
       std::memcpy(slot(rows, position, arena), &value, 8);
       state = mix(state, value);
-      const auto it = std::lower_bound(batch.logit_rows.begin(), batch.logit_rows.end(), row);
-      if (it == batch.logit_rows.end() || *it != row) continue;
-      float* out = logits + (it - batch.logit_rows.begin()) * options_.vocab_size;
-      for (int32_t v = 0; v < options_.vocab_size; ++v) {
-        out[v] = static_cast<float>(mix(state, static_cast<uint64_t>(v)) >> 40) * 0x1p-21f - 4.0f;  // in [-4, 4)
+      write_logits(batch, row, state, logits);
+    }
+  }
+  void write_logits(const model::StepBatch& batch, int32_t row, uint64_t state, float* logits) const {
+    const auto it = std::lower_bound(batch.logit_rows.begin(), batch.logit_rows.end(), row);
+    if (it == batch.logit_rows.end() || *it != row) return;
+    float* out = logits + (it - batch.logit_rows.begin()) * options_.vocab_size;
+    for (int32_t v = 0; v < options_.vocab_size; ++v) {
+      out[v] = static_cast<float>(mix(state, static_cast<uint64_t>(v)) >> 40) * 0x1p-21f - 4.0f;  // in [-4, 4)
+    }
+    if (batch.tokens[static_cast<size_t>(row)] == options_.poison) out[options_.vocab_size / 2] = std::numeric_limits<float>::quiet_NaN();
+  }
+
+  // A hash of the rows that a window of `layer` shows to `position`.
+  uint64_t read_window(const model::SequenceRows& rows, int32_t layer, int32_t start, int32_t position) const {
+    uint64_t hash = static_cast<uint64_t>(layer);
+    for (int32_t p = std::max(start, position - options_.window + 1); p <= position; ++p) hash = mix(hash, ring(rows, layer)[p % options_.window]);
+    return hash;
+  }
+  uint64_t* ring(const model::SequenceRows& rows, int32_t layer) const {
+    return reinterpret_cast<uint64_t*>(rows.state) + int64_t{layer} * options_.window;
+  }
+  void forward_windows(const model::StepBatch& batch, const model::SequenceRows& rows, std::byte* arena, float* logits) const {
+    CHECK(static_cast<int32_t>(rows.previous.size()) == rows.start);
+    CHECK(rows.global_start % options_.block_tokens == 0);
+    for (int32_t i = 0; i < rows.num_rows; ++i) {
+      const int32_t row = rows.first_row + i, position = rows.start + i, at = position % options_.window;
+      const auto before = i > 0 ? batch.tokens[static_cast<size_t>(row - 1)] : rows.start > 0 ? rows.previous.back() : 0;
+      ring(rows, 0)[at] = mix(static_cast<uint64_t>(batch.tokens[static_cast<size_t>(row)]) << 20 | static_cast<uint64_t>(before), static_cast<uint64_t>(position));
+      ring(rows, 1)[at] = read_window(rows, 0, rows.window_start, position);
+      const uint64_t encoded = read_window(rows, 1, rows.window_start, position);
+      if (position >= rows.global_start) std::memcpy(slot(rows, position, arena), &encoded, 8);
+      if (position < rows.decoder_start) continue;
+      ring(rows, 2)[at] = encoded;
+      uint64_t state = read_window(rows, 2, rows.decoder_start, position);
+      for (int32_t p = 0; p <= position; ++p) {
+        uint64_t value;
+        std::memcpy(&value, slot(rows, p, arena), 8);
+        state = mix(state, value);
       }
-      if (token == options_.poison) out[options_.vocab_size / 2] = std::numeric_limits<float>::quiet_NaN();
+      write_logits(batch, row, state, logits);
     }
   }
 

@@ -1,6 +1,7 @@
-// engine/schedules.h: "same input, same bits", as a property of any model: requests answered alone, each by a fresh Stepper with room and one
-// big step a prompt, must get the same tokens and the same bits of every logprob in random company: arrivals, budgets, arenas so
-// small that they preempt, cancelled neighbours, prefix hits, several choices, thread counts.
+// engine/schedules.h: "same input, same bits", as a property of any model: choices answered alone, each by a fresh Stepper with room and big
+// steps, must get the same tokens and the same bits of every logprob in random company: arrivals, budgets, arenas so small that they
+// preempt, cancelled neighbours, prefix hits, several choices, thread counts. With bounded replay the input is the request and its cuts
+// (sched/sequence.h): alone, the choice finds a cache that was filled so that it is cut at the same places.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,27 +22,30 @@ using ModelFactory = std::function<std::unique_ptr<model::Model>(Workers&)>;
 // A Stepper with a model of its own, driven by hand.
 class Bench {
  public:
-  Bench(const ModelFactory& make_model, int num_threads, int32_t num_blocks, int32_t budget, int32_t max_num_sequences)
+  Bench(const ModelFactory& make_model, int num_threads, int32_t num_blocks, int32_t budget, int32_t max_num_sequences, bool bounded_replay = true)
       : workers(Workers::create(num_threads, false)), model(make_model(*workers)) {
     const int64_t block_bytes = model->kv_layout().block_bytes;
     const int32_t block_tokens = model->kv_layout().block_tokens;
     max_context = std::min(model->info().max_context, num_blocks * block_tokens);
     limits = {.vocab_size = model->info().vocab_size, .max_context = max_context, .model_max_context = max_context,
               .block_tokens = block_tokens, .block_bytes = block_bytes, .model_stop_tokens = {}};
-    auto arena = kv::Arena::map(static_cast<uint64_t>(num_blocks) * static_cast<uint64_t>(block_bytes));
+    const StepperOptions options{.max_num_batched_tokens = budget, .max_num_sequences = max_num_sequences, .max_num_requests = 64,
+                                 .max_context = max_context, .num_blocks = num_blocks, .bounded_replay = bounded_replay};
+    auto arena = kv::Arena::map(Stepper::arena_bytes(model->kv_layout(), options));
     CHECK(arena.has_value());
-    stepper = std::make_unique<Stepper>(*model, *workers, clock, std::move(arena).value(),
-                                        StepperOptions{.max_num_batched_tokens = budget, .max_num_sequences = max_num_sequences,
-                                                       .max_num_requests = 64, .max_context = max_context, .num_blocks = num_blocks});
+    std::memset(arena.value().data(), 0xff, arena.value().size());  // no number: what is read must have been written
+    stepper = std::make_unique<Stepper>(*model, *workers, clock, std::move(arena).value(), options);
   }
   // The request must have been checked to fit.
-  RequestState& submit(Request request, std::shared_ptr<EventSink> sink, bool prefix_cache = true) {
+  // first_choice: the number of the only choice, or of the first.
+  RequestState& submit(Request request, std::shared_ptr<EventSink> sink, bool prefix_cache = true, int32_t first_choice = 0) {
     const auto checked = check_request(request, limits);
     CHECK(checked.has_value());
     const std::string salt = prefix_cache ? "" : std::to_string(next_id_);
     auto state = make_request_state(next_id_++, std::move(request), std::move(sink), limits,
                                     kv::root_key({.weights = "w", .format = model->kv_layout().format, .block_tokens = limits.block_tokens, .salt = salt}));
     RequestState& reference = *state;
+    for (SequenceState& choice : reference.choices) choice.choice += first_choice;
     stepper->add(std::move(state));
     return reference;
   }
@@ -57,10 +61,20 @@ class Bench {
   RequestId next_id_ = 1;
 };
 
-inline Request random_request(Rng& rng, int32_t vocab_size, int32_t max_tokens_in_all) {
+struct ScheduleOptions {
+  int num_requests;
+  int32_t max_tokens_in_all;
+  int32_t min_tokens_in_all = 2;
+  bool bounded_replay = true;
+  int max_threads = 3;
+  int32_t max_choices = kMaxChoices;
+};
+
+inline Request random_request(Rng& rng, int32_t vocab_size, const ScheduleOptions& how) {
   // Few starts and one alphabet: prompts share prefixes of all lengths.
   Request request;
-  const auto total = static_cast<int32_t>(2 + rng.below(static_cast<uint64_t>(max_tokens_in_all - 1)));
+  const int32_t least = how.min_tokens_in_all;
+  const auto total = least + static_cast<int32_t>(rng.below(static_cast<uint64_t>(how.max_tokens_in_all - least + 1)));
   const auto length = std::max(1, static_cast<int32_t>(rng.below(static_cast<uint64_t>(total))));
   const auto start = static_cast<int32_t>(rng.below(2));
   for (int32_t i = 0; i < length; ++i) request.prompt.push_back((start * 31 + i * 17) % vocab_size);
@@ -76,50 +90,69 @@ inline Request random_request(Rng& rng, int32_t vocab_size, int32_t max_tokens_i
   if (rng.below(4) == 0) p.stop_token_ids = {static_cast<TokenId>(rng.below(static_cast<uint64_t>(vocab_size)))};
   if (rng.below(4) == 0) p.min_tokens = std::min(3, p.max_tokens);
   p.top_logprobs = static_cast<int32_t>(rng.below(5)) - 1;
-  if (rng.below(4) == 0) request.n = static_cast<int32_t>(1 + rng.below(kMaxChoices));
+  if (rng.below(4) == 0) request.n = static_cast<int32_t>(1 + rng.below(static_cast<uint64_t>(how.max_choices)));
   return request;
+}
+
+// One choice of a request without company, cut where it says.
+inline ChoiceResult answer_alone(const ModelFactory& make_model, int32_t num_blocks, bool bounded_replay, const Request& request, int32_t choice,
+                                 const std::vector<int32_t>& cuts) {
+  Bench bench(make_model, 1, num_blocks, 512, 2, bounded_replay);
+  for (const int32_t cut : cuts) {  // each finds what the one before left, and leaves the blocks up to its own end
+    Request filler;
+    filler.prompt.assign(request.prompt.begin(), request.prompt.begin() + cut + 1);
+    filler.sampling.max_tokens = 1;
+    bench.submit(std::move(filler), std::make_shared<Collect>());
+    while (!bench.stepper->idle()) bench.stepper->step();
+  }
+  Request one = request;
+  one.n = 1;
+  auto sink = std::make_shared<Collect>(choice + 1);
+  RequestState& state = bench.submit(std::move(one), sink, true, choice);
+  std::vector<std::unique_ptr<RequestState>> ended;
+  while (!bench.stepper->idle()) bench.stepper->step();
+  bench.stepper->take_ended(ended);
+  EXPECT_EQ(state.choices[0].cuts, cuts);
+  EXPECT_TRUE(sink->choices[static_cast<size_t>(choice)].finished);
+  return sink->choices[static_cast<size_t>(choice)];
 }
 
 struct ScheduleTotals {
   uint64_t num_preemptions = 0, num_hit_tokens = 0, num_cancelled = 0;
+  uint64_t num_cuts = 0;
   uint64_t num_cancelled_alone = 0;  // choices whose siblings went on
 };
 
-inline void check_schedule(const ModelFactory& make_model, uint64_t seed, int num_requests, int32_t max_tokens_in_all, ScheduleTotals& totals) {
+inline void check_schedule(const ModelFactory& make_model, uint64_t seed, const ScheduleOptions& how, ScheduleTotals& totals) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   Rng rng(seed);
-  const int num_threads = static_cast<int>(1 + rng.below(3));
+  const int num_threads = static_cast<int>(1 + rng.below(static_cast<uint64_t>(how.max_threads)));
   const auto budget = static_cast<int32_t>(1 + rng.below(rng.below(2) ? 12 : 512));
   const auto max_num_sequences = static_cast<int32_t>(1 + rng.below(10));
   const bool prefix_cache = rng.below(4) != 0;
   std::unique_ptr<model::Model> probe = make_model(*Workers::create(1, false));
   const int32_t block_tokens = probe->kv_layout().block_tokens, vocab_size = probe->info().vocab_size;
-  const int32_t least = (max_tokens_in_all + block_tokens - 1) / block_tokens;  // one sequence fits alone
+  const int32_t least = (how.max_tokens_in_all + block_tokens - 1) / block_tokens;  // one sequence fits alone
   const auto num_blocks = static_cast<int32_t>(static_cast<uint64_t>(least) + rng.below(static_cast<uint64_t>(2 * least)));
 
   struct Case {
     Request request;
-    std::shared_ptr<Collect> expected, got;
+    std::shared_ptr<Collect> got;
     ChoiceMask cancel = 0;  // these, at random steps
     ChoiceMask cancelled = 0;
     RequestState* state = nullptr;
     int arrival = 0;
   };
-  std::vector<Case> cases(static_cast<size_t>(num_requests));
+  std::vector<Case> cases(static_cast<size_t>(how.num_requests));
   int arrival = 0;
   for (Case& c : cases) {
-    c.request = random_request(rng, vocab_size, max_tokens_in_all);
-    c.expected = std::make_shared<Collect>(c.request.n);
+    c.request = random_request(rng, vocab_size, how);
     c.got = std::make_shared<Collect>(c.request.n);
     if (rng.below(4) == 0) c.cancel = rng.below(2) ? kAllChoices : choice_mask(static_cast<int32_t>(rng.below(static_cast<uint64_t>(c.request.n))));
     c.arrival = arrival += static_cast<int>(rng.below(5));
-    Bench alone(make_model, 1, least * kMaxChoices, 512, kMaxChoices);
-    alone.submit(c.request, c.expected);
-    while (!alone.stepper->idle()) alone.stepper->step();
-    ASSERT_TRUE(c.expected->done());
   }
 
-  Bench bench(make_model, num_threads, num_blocks, budget, max_num_sequences);
+  Bench bench(make_model, num_threads, num_blocks, budget, max_num_sequences, how.bounded_replay);
   std::vector<std::unique_ptr<RequestState>> ended;  // kept: cases point to them
   std::vector<std::unique_ptr<RequestState>> some;
   size_t next = 0;
@@ -143,7 +176,9 @@ inline void check_schedule(const ModelFactory& make_model, uint64_t seed, int nu
     ASSERT_TRUE(c.got->done()) << "request " << i;
     for (size_t k = 0; k < c.got->choices.size(); ++k) {
       const ChoiceResult& got = c.got->choices[k];
-      ChoiceResult expected = c.expected->choices[k];
+      const std::vector<int32_t>& cuts = c.state->choices[k].cuts;
+      totals.num_cuts += cuts.size();
+      ChoiceResult expected = answer_alone(make_model, 2 * least + 2, how.bounded_replay, c.request, static_cast<int32_t>(k), cuts);
       if (got.finished == FinishReason::kCancelled) {  // what came until then is the beginning of what would have come
         ASSERT_LE(got.tokens.size(), expected.tokens.size());
         expected.tokens.resize(got.tokens.size());
