@@ -8,6 +8,7 @@ include(GoogleTest)
 
 set(DI_ISA_avx2 "-mavx2;-mfma;-mf16c")
 set(DI_ISA_avxvnni "${DI_ISA_avx2};-mavxvnni")
+set(DI_ISA_avx512f "-Wno-maybe-uninitialized;${DI_ISA_avx2};-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl")
 # gcc 12 takes the undefined operand inside its own AVX-512 intrinsics for an uninitialised variable.
 set(DI_ISA_avx512 "-Wno-maybe-uninitialized;${DI_ISA_avx2};-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mavx512bf16;-mavx512vbmi")
 set(DI_ISA_amx "${DI_ISA_avx512};-mamx-tile;-mamx-int8;-mamx-bf16")
@@ -26,7 +27,7 @@ endif()
 
 function(deepinfer_isa_flags)
   foreach(source IN LISTS ARGN)
-    foreach(isa IN ITEMS avx2 avxvnni avx512 amx)
+    foreach(isa IN ITEMS avx2 avxvnni avx512f avx512 amx)
       if(source MATCHES "_${isa}\\.cc$")
         set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O3>;${DI_ISA_${isa}};${DI_ISA_SANITIZE}")
       endif()

@@ -19,13 +19,13 @@ namespace deepinfer::model {
 
 inline const std::string kTiny = DI_SOURCE_DIR "/tests/golden/v41-tiny";
 
-inline std::unique_ptr<V41> tiny_model(float swiglu_limit = 10.0f) {
+inline std::unique_ptr<V41> tiny_model(float swiglu_limit = 10.0f, Isa isa = default_isa()) {
   auto checkpoint = Safetensors::open(kTiny).value();
   V41Config config = v41_config_from_json(read_file(kTiny + "/config.json"), "config.json").value();
   config.swiglu_limit = swiglu_limit;
   auto weights = bind_v41(*checkpoint, config).value();
   auto engram = EngramHash::create(config, read_engram_token_map(kTiny + "/engram_token_map.json").value()).value();
-  return V41::create(std::move(config), std::move(weights), std::move(engram), std::move(checkpoint));
+  return V41::create(std::move(config), std::move(weights), std::move(engram), std::move(checkpoint), isa);
 }
 
 struct Cut {

@@ -46,7 +46,7 @@ std::string man_page(const CommandRow& root) {
     if (command != &root) add_command(*command, out);
   out += ".SH ENVIRONMENT\nEvery flag can stand in the environment: \\fB\\-\\-port\\fR is \\fBDEEPINFER_PORT\\fR. The command line goes before the\n"
          "environment, the environment before the file.\n"
-         ".TP\nDEEPINFER_ISA\nForces one instruction set (portable, avx2, avxvnni, avx512, amx); for tests and comparisons.\n"
+         ".TP\nDEEPINFER_ISA\nForces one instruction set (portable, avx2, avxvnni, avx512f, avx512, amx); for tests and comparisons.\n"
          ".SH FILES\nWith \\fB\\-\\-config\\fR \\fIFILE\\fR a TOML file gives flags: a key at the top is for every subcommand that has\n"
          "such a flag, a key in a table for the subcommand of that name.\n"
          ".PP\n.nf\nthreads = 8\n[serve]\nport = 9000\n.fi\n"

@@ -14,6 +14,7 @@ const ScanKernels& scan_kernels(Isa isa) {
     case Isa::kAmx:
     case Isa::kAvx512: return scan_kernels_avx512();
     case Isa::kAvxVnni:
+    case Isa::kAvx512f:
     case Isa::kAvx2: return scan_kernels_avx2();
     case Isa::kPortable: break;
   }

@@ -17,7 +17,8 @@ cpu::AttendPartition attend_partition(Isa isa) {
   switch (isa) {
     case Isa::kPortable: return cpu::attend_partition_portable;
     case Isa::kAvx2:
-    case Isa::kAvxVnni: return cpu::attend_partition_avx2;
+    case Isa::kAvxVnni:
+    case Isa::kAvx512f: return cpu::attend_partition_avx2;
     case Isa::kAvx512: return cpu::attend_partition_avx512;
     case Isa::kAmx: return cpu::attend_partition_amx;
   }

@@ -12,6 +12,7 @@ const cpu::BlockLinearKernels& kernels_of(Isa isa) {
 #if defined(__x86_64__)
     case Isa::kAvx2:
     case Isa::kAvxVnni: return cpu::block_linear_avx2();
+    case Isa::kAvx512f: return cpu::block_linear_avx512f();
     case Isa::kAvx512:
     case Isa::kAmx: return cpu::block_linear_avx512();
 #endif

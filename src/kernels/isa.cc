@@ -22,10 +22,12 @@ bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 }
 bool has_avxvnni() { return has_avx2() && __builtin_cpu_supports("avxvnni"); }
+bool has_avx512f() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
+}
 bool has_avx512() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") &&
-         __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi");
+  return has_avx512f() && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi");
 }
 bool has_amx() {
 #if defined(__linux__)
@@ -43,7 +45,7 @@ bool has_amx() {
 #endif
 
 struct Found {
-  std::array<Isa, 5> isas{Isa::kPortable};
+  std::array<Isa, 6> isas{Isa::kPortable};
   size_t count = 1;
 };
 
@@ -53,6 +55,7 @@ Found find() {
   __builtin_cpu_init();
   if (has_avx2() && cpu::avx2_kernels() != nullptr) found.isas[found.count++] = Isa::kAvx2;
   if (has_avxvnni() && cpu::avxvnni_kernels() != nullptr) found.isas[found.count++] = Isa::kAvxVnni;
+  if (has_avx512f() && cpu::avx2_kernels() != nullptr) found.isas[found.count++] = Isa::kAvx512f;
   if (has_avx512() && cpu::avx512_kernels() != nullptr) found.isas[found.count++] = Isa::kAvx512;
   if (has_amx() && cpu::amx_kernels() != nullptr) found.isas[found.count++] = Isa::kAmx;
 #endif
@@ -66,6 +69,7 @@ std::string_view isa_name(Isa isa) {
     case Isa::kPortable: return "portable";
     case Isa::kAvx2: return "avx2";
     case Isa::kAvxVnni: return "avxvnni";
+    case Isa::kAvx512f: return "avx512f";
     case Isa::kAvx512: return "avx512";
     case Isa::kAmx: return "amx";
   }

@@ -27,7 +27,8 @@ const cpu::Kernels& kernels_of(Isa isa) {
   const cpu::Kernels* kernels = nullptr;
   switch (isa) {
     case Isa::kPortable: kernels = cpu::portable_kernels(); break;
-    case Isa::kAvx2: kernels = cpu::avx2_kernels(); break;
+    case Isa::kAvx2:
+    case Isa::kAvx512f: kernels = cpu::avx2_kernels(); break;
     case Isa::kAvxVnni: kernels = cpu::avxvnni_kernels(); break;
     case Isa::kAvx512: kernels = cpu::avx512_kernels(); break;
     case Isa::kAmx: kernels = cpu::amx_kernels(); break;

@@ -22,11 +22,12 @@ namespace deepinfer {
 // kF32: weights dequantised exactly, float32 activations and sums: the reference mode of the product.
 enum class Activations : uint8_t { kFast, kF32 };
 
-enum class Isa : uint8_t { kPortable, kAvx2, kAvxVnni, kAvx512, kAmx };
+// kAvx512f: AVX-512 without VNNI and BF16, which only the float kernels of DeepSeek-V4.1 use; the others take AVX2. kAvx512 has both.
+enum class Isa : uint8_t { kPortable, kAvx2, kAvxVnni, kAvx512f, kAvx512, kAmx };
 std::string_view isa_name(Isa isa);
 // The instruction sets of this machine, best last; kPortable always.
 std::span<const Isa> available_isas();
-// DEEPINFER_ISA (portable, avx2, avxvnni, avx512, amx) if set and available (abort with a sentence if not), else the best.
+// DEEPINFER_ISA (portable, avx2, avxvnni, avx512f, avx512, amx) if set and available (abort with a sentence if not), else the best.
 Isa default_isa();
 
 // Weights of one matrix as they lie in the file: [rows, cols] row-major in dtype's blocks.

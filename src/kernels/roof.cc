@@ -17,7 +17,8 @@ constexpr int kRepeats = 5;
 cpu::RoofLoops loops_of(Isa isa) {
   switch (isa) {
 #if defined(__x86_64__)
-    case Isa::kAvx2: return cpu::roof_loops_avx2();
+    case Isa::kAvx2:
+    case Isa::kAvx512f: return cpu::roof_loops_avx2();
     case Isa::kAvxVnni: return cpu::roof_loops_avxvnni();
     case Isa::kAvx512: return cpu::roof_loops_avx512();
     case Isa::kAmx: return cpu::roof_loops_amx();

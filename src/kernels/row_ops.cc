@@ -13,7 +13,8 @@ namespace deepinfer {
   switch (isa) {                                       \
     case Isa::kPortable: return cpu::function##_portable(params); \
     case Isa::kAvx2:                                   \
-    case Isa::kAvxVnni: return cpu::function##_avx2(params);      \
+    case Isa::kAvxVnni:                                \
+    case Isa::kAvx512f: return cpu::function##_avx2(params);      \
     case Isa::kAvx512:                                 \
     case Isa::kAmx: return cpu::function##_avx512(params);        \
   }

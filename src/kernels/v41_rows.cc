@@ -10,6 +10,7 @@ const cpu::V41Kernels& cpu::v41_kernels(Isa isa) {
 #if defined(__x86_64__)
     case Isa::kAvx2:
     case Isa::kAvxVnni: return v41_kernels_avx2();
+    case Isa::kAvx512f: return v41_kernels_avx512f();
     case Isa::kAvx512:
     case Isa::kAmx: return v41_kernels_avx512();
 #endif

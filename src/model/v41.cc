@@ -77,13 +77,16 @@ void V41Step::reserve(const ModelLimits& limits, int num_threads) {
   resize(b.engram8, rows, columns);
   resize(b.engram_out, rows, (kHyperStreams + 1) * d);
   resize(b.final16, limits.max_logit_rows, d);
-  // floats, one at a time: scores of a context's rows and blocks, and what index_scores keeps; expert scores; angles.
-  const int64_t floats = std::max(2 * context + index_scratch(c.index_n_heads, c.index_head_dim), int64_t{c.n_routed_experts});
+  // floats, one at a time: scores of a context's rows and blocks; expert scores; angles.
+  const int64_t floats = std::max({2 * context, int64_t{c.n_routed_experts}, int64_t{c.qk_rope_head_dim}});
   b.scratch.resize(static_cast<size_t>(num_threads));
   for (V41Buffers::Scratch& scratch : b.scratch) {
     resize(scratch.floats, floats, 1);
     resize(scratch.unit, kUnitRows, kUnitColumns);
-    scratch.ints.resize(static_cast<size_t>(3 * context));
+    resize(scratch.index_q, 1, index_width);
+    resize(scratch.index_weights, 1, c.index_n_heads);
+    resize(scratch.index_query, 1, index_scratch(c.index_n_heads, c.index_head_dim));
+    scratch.ints.resize(static_cast<size_t>(std::max(c.candidate_topk_blocks, 0)));
     resize(scratch.rows16, kSinkBlock + 1, c.head_dim);
     scratch.list.resize(static_cast<size_t>(c.sliding_window + c.index_topk));
   }

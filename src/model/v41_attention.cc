@@ -37,12 +37,7 @@ void V41Step::attention(int32_t layer, Team& team) {
   }
   queries(layer, team);
   if (c.is_index_source(layer)) select_rows(layer, team);
-  // Few rows: threads share the heads of a row, in tiles that the kernel likes.
-  const int64_t tiles = num_rows() < 4 * team.size() ? std::max(1, c.num_attention_heads / 4) : 1;
-  const auto first_head = [&](int64_t tile) { return static_cast<int32_t>(c.num_attention_heads * tile / tiles); };
-  team.reset_tickets();
-  for (int64_t i; (i = team.next_ticket()) < num_rows() * tiles;)
-    attend(layer, i / tiles, first_head(i % tiles), first_head(i % tiles + 1) - first_head(i % tiles), scratch_of(team));
+  attend_rows(layer, team);
   team.barrier();
   store_window(layer, team);
   project_output(layer, team);
@@ -165,61 +160,89 @@ void V41Step::queries(int32_t layer, Team& team) {
 }
 
 void V41Step::select_rows(int32_t layer, Team& team) {
-  team.reset_tickets();
-  for (int64_t r; (r = team.next_ticket()) < num_rows();) select(layer, r, scratch_of(team));
+  V41Buffers::Scratch& mine = scratch_of(team);
+  if (num_rows() > team.size()) {
+    team.reset_tickets();
+    for (int64_t r; (r = team.next_ticket()) < num_rows();) {
+      score_row(layer, r, 0, visible_rows(layer, r), mine.floats.data(), mine);
+      select(layer, r, mine.floats.data(), mine);
+    }
+  } else {  // threads share the keys of each row, whose scores lie in the scratch of the thread that will select
+    const auto scores_of = [&](int64_t r) { return b_.scratch[static_cast<size_t>(r)].floats.data(); };
+    const int32_t unit = index_block(layer);
+    for (int64_t r = 0; r < num_rows(); ++r) {
+      const int32_t visible = visible_rows(layer, r);
+      const auto [begin, end] = team.range((visible + unit - 1) / unit);
+      if (begin < end) score_row(layer, r, static_cast<int32_t>(begin) * unit, std::min(static_cast<int32_t>(end) * unit, visible), scores_of(r), mine);
+    }
+    team.barrier();
+    if (team.index() < num_rows()) select(layer, team.index(), mine.floats.data(), mine);
+  }
   team.barrier();
   observe("index", layer, p_.config.index_topk, b_.selected.data(), team);
 }
 
-// Scores of a row, whose index queries are rotated and rounded here, against the first `visible` index keys of a source.
-void V41Step::score_row(int32_t layer, int64_t r, int32_t visible, float* scores, float* scratch) {
+// Scores of a row, whose index queries are rotated and rounded here, against index keys [begin, end) of the layer's source; begin is the
+// first of a block.
+void V41Step::score_row(int32_t layer, int64_t r, int32_t begin, int32_t end, float* scores, V41Buffers::Scratch& scratch) {
   const V41Config& c = p_.config;
   const int64_t dim = c.index_head_dim, width = c.index_n_heads * dim;
-  const int32_t source = source_number(layer);
+  const int32_t source = source_number(layer), unit = index_block(layer);
   const float* angles = b_.compressed_angles.data() + r * c.qk_rope_head_dim;
   const float weight_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)) / std::sqrt(static_cast<double>(c.index_n_heads)));
   uint8_t codes[kMaxIndexDim / 2];
   e8m0 scales[kMaxIndexDim / 32];
   bf16 rounded[kMaxIndexDim];
+  std::copy_n(b_.index_q.data() + r * width, width, scratch.index_q.data());
   for (int32_t h = 0; h < c.index_n_heads; ++h) {
-    float* q = b_.index_q.data() + r * width + h * dim;
+    float* q = scratch.index_q.data() + h * dim;
     p_.compressed_rope.rotate(q, c.index_head_dim, angles);
     quantize_fp4_e8m0(q, dim, codes, scales, p_.isa);
     dequantize_fp4_e8m0(codes, scales, dim, rounded, p_.isa);
     for (int64_t i = 0; i < dim; ++i) q[i] = to_f32(rounded[i]);
-    float& weight = b_.index_weights[static_cast<size_t>(r * c.index_n_heads + h)];
-    weight = round_bf16(weight * weight_scale);
+    scratch.index_weights[static_cast<size_t>(h)] = round_bf16(b_.index_weights[static_cast<size_t>(r * c.index_n_heads + h)] * weight_scale);
   }
-  const int32_t block_rows = V41Layout::kBlockTokens / c.compress_ratio(c.kv_source_layer_ids[static_cast<size_t>(source)]);
-  for (int32_t first = 0; first < visible; first += block_rows) {  // a block's keys lie together
+  for (int32_t first = begin; first < end; first += unit) {
     std::byte* kv = kv_block(rows_[static_cast<size_t>(r)], p_.layout.block_of(source, first));
     const auto packed = p_.layout.index_key(kv, source, first);
-    index_scores({.q = b_.index_q.data() + r * width, .weights = b_.index_weights.data() + r * c.index_n_heads, .keys = packed.codes,
-                  .key_scales = scales8(packed.scales), .scores = scores + first, .scratch = scratch, .num_heads = c.index_n_heads,
-                  .head_dim = c.index_head_dim, .num_keys = std::min(block_rows, visible - first), .same_query = first > 0},
+    index_scores({.q = scratch.index_q.data(), .weights = scratch.index_weights.data(), .keys = packed.codes, .key_scales = scales8(packed.scales),
+                  .scores = scores + first, .scratch = scratch.index_query.data(), .num_heads = c.index_n_heads, .head_dim = c.index_head_dim,
+                  .num_keys = std::min(unit, end - first), .same_query = first > begin},
                  p_.isa);
   }
 }
 
-void V41Step::select(int32_t layer, int64_t r, V41Buffers::Scratch& scratch) {
+// From the scores of a row, which it changes.
+void V41Step::select(int32_t layer, int64_t r, float* scores, V41Buffers::Scratch& scratch) {
   const V41Config& c = p_.config;
-  const V41Row& row = rows_[static_cast<size_t>(r)];
-  const int32_t visible = c.rows_after(layer, row.position + 1);
-  float* query = scratch.floats.data();
-  float* scores = query + index_scratch(c.index_n_heads, c.index_head_dim);
-  int32_t* ints = scratch.ints.data();
-  score_row(layer, r, visible, scores, query);
+  const int32_t visible = visible_rows(layer, r);
   uint8_t* chosen = b_.candidates.data() + r * b_.max_blocks;
   const std::span<float> visible_scores(scores, static_cast<size_t>(visible));
   if (layer == c.candidate_source_layer_id)
-    choose_blocks(visible_scores, c.candidate_block_size, c.candidate_topk_blocks, chosen, scores + visible, ints);
+    choose_blocks(visible_scores, c.candidate_block_size, c.candidate_topk_blocks, chosen, scores + visible, scratch.ints.data());
   if (c.is_reindex(layer))
     for (int32_t t = 0; t < visible; ++t)
       if (chosen[t / c.candidate_block_size] == 0) scores[t] = -std::numeric_limits<float>::infinity();
   int32_t* selected = b_.selected.data() + r * c.index_topk;
-  const int32_t count = select_top(visible_scores, c.index_topk, selected, ints);
+  const int32_t count = select_top(visible_scores, c.index_topk, selected);
   std::fill(selected + count, selected + c.index_topk, -1);
   b_.num_selected[static_cast<size_t>(r)] = count;
+}
+
+// Rows by ticket, since they differ in length; few rows: every thread takes a share of the heads.
+void V41Step::attend_rows(int32_t layer, Team& team) {
+  const int32_t heads = p_.config.num_attention_heads;
+  if (num_rows() < 2 * team.size()) {
+    constexpr int32_t kTile = 4;  // heads that the kernel likes to have together
+    const int64_t tiles = (heads + kTile - 1) / kTile;
+    const int64_t unit = tiles >= team.size() ? kTile : 1;
+    const auto [begin, end] = team.range(heads / unit + (heads % unit != 0));
+    const auto first = static_cast<int32_t>(begin * unit), last = std::min(static_cast<int32_t>(end * unit), heads);
+    for (int64_t r = 0; r < num_rows() && first < last; ++r) attend(layer, r, first, last - first, scratch_of(team));
+    return;
+  }
+  team.reset_tickets();
+  for (int64_t r; (r = team.next_ticket()) < num_rows();) attend(layer, r, 0, heads, scratch_of(team));
 }
 
 // What a row attends to, where it lies: its window, then its selection.

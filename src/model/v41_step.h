@@ -61,7 +61,7 @@ struct V41Buffers {
   V41Array<float> compressor_kv, compressor_gate;  // [rows, head_dim]
   V41Array<float> latent, index_key;              // [groups, head_dim], [groups, index_head_dim]
   V41Array<bf16> latent16;
-  V41Array<float> index_q, index_weights;         // [rows, index heads * index dim], [rows, index heads]
+  V41Array<float> index_q, index_weights;         // [rows, index heads * index dim], [rows, index heads]: products as they come
   std::vector<int32_t> selected, num_selected;    // [rows, topk], [rows]: of the current index source
   std::vector<uint8_t> candidates;                // [rows, max_blocks]: chosen or not
   int64_t max_blocks = 0;
@@ -78,6 +78,7 @@ struct V41Buffers {
   V41Array<bf16> final16;                         // [logit rows, d]
   struct Scratch {                                // one a thread
     V41Array<float> floats, unit;                 // unit: [kUnitRows, kUnitColumns]
+    V41Array<float> index_q, index_weights, index_query;  // of the row being scored: rotated and rounded; as index_scores keeps them
     std::vector<int32_t> ints;
     V41Array<bf16> rows16;
     std::vector<KvRow> list;
@@ -116,8 +117,8 @@ class V41Step {
   void enter_sublayer(std::string_view name, int32_t layer, const HyperWeights& hyper, const bf16* norm, Team& team);
   void leave_sublayer(Team& team);
   HyperParams hyper_params() const { return {p_.config.hidden_size, p_.config.rms_norm_eps, p_.config.hc_eps, p_.config.hc_sinkhorn_iters}; }
-  // Few rows with wide streams: the threads share each row's hyper-connections, which read megabytes of weights.
-  bool shares_rows(const Team& team) const { return num_rows() < team.size() && p_.config.hidden_size >= 1024; }
+  // Few rows: the threads share the products of each row's hyper-connections, which read megabytes of weights in large models.
+  bool shares_rows(const Team& team) const { return num_rows() < team.size(); }
   void narrow(Team& team);
   void head(Team& team);
   void observe(std::string_view name, int32_t layer, int64_t width, float* data, Team& team);
@@ -129,8 +130,13 @@ class V41Step {
   void compress(int32_t layer, Team& team);
   void queries(int32_t layer, Team& team);
   void select_rows(int32_t layer, Team& team);
-  void select(int32_t layer, int64_t row, V41Buffers::Scratch& scratch);
-  void score_row(int32_t layer, int64_t row, int32_t visible, float* scores, float* query);
+  void select(int32_t layer, int64_t row, float* scores, V41Buffers::Scratch& scratch);
+  void score_row(int32_t layer, int64_t row, int32_t first, int32_t end, float* scores, V41Buffers::Scratch& scratch);
+  int32_t visible_rows(int32_t layer, int64_t row) const { return p_.config.rows_after(layer, rows_[static_cast<size_t>(row)].position + 1); }
+  int32_t index_block(int32_t layer) const {  // keys that lie together: those of a block
+    return V41Layout::kBlockTokens / p_.config.compress_ratio(p_.config.kv_source_layer_ids[static_cast<size_t>(source_number(layer))]);
+  }
+  void attend_rows(int32_t layer, Team& team);
   void attend(int32_t layer, int64_t row, int32_t first_head, int32_t num_heads, V41Buffers::Scratch& scratch);
   int32_t attention_list(int32_t layer, int64_t row, KvRow* list);
   void store_window(int32_t layer, Team& team);

@@ -28,9 +28,13 @@ double equal_share(std::span<const uint8_t> a, std::span<const uint8_t> b) {
 }
 
 // The sharp test: every sublayer on the golden's own input, so that a fault cannot hide in the noise of those before it.
-TEST(V41, EveryOperationOnGoldenInputs) {
+class V41Isa : public testing::TestWithParam<Isa> {};
+INSTANTIATE_TEST_SUITE_P(Isas, V41Isa, testing::ValuesIn(available_isas().begin(), available_isas().end()),
+                         [](const auto& info) { return std::string(isa_name(info.param)); });
+
+TEST_P(V41Isa, EveryOperationOnGoldenInputs) {
   const GoldenFile golden(kTiny + "/layers33.safetensors");
-  const auto model = tiny_model();
+  const auto model = tiny_model(10.0f, GetParam());
   Recorder recorder;
   recorder.feed(&golden);
   model->observe(&recorder);
@@ -93,6 +97,26 @@ TEST(V41, AnyChunkingGivesTheSameBits) {
       logits.insert(logits.end(), part.begin(), part.end());
     }
     EXPECT_EQ(max_difference(logits, expected), 0) << chunk;
+  }
+}
+
+// Fewer rows than threads: they share heads, index keys and products of a row.
+TEST(V41, ThreadsThatShareARowGiveTheSameBits) {
+  const GoldenFile golden(kTiny + "/prefill.safetensors");
+  const auto tokens = tokens_of(golden, "tokens");
+  const auto model = tiny_model();
+  Runner alone(*model);
+  alone.run(tokens, 0, 20);
+  const auto expected = alone.run(tokens, 20, 6);
+  for (const auto& [threads, chunk] : {std::pair(2, 1), {3, 1}, {3, 2}}) {
+    Runner runner(*model, threads);
+    runner.run(tokens, 0, 20);
+    std::vector<float> logits;
+    for (int start = 20; start < 26; start += chunk) {
+      const auto part = runner.run(tokens, start, chunk);
+      logits.insert(logits.end(), part.begin(), part.end());
+    }
+    EXPECT_EQ(max_difference(logits, expected), 0) << threads << " threads, " << chunk << " rows";
   }
 }
 

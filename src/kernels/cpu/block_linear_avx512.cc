@@ -1,12 +1,14 @@
 // The products of block_linear.h with dot products of bf16 pairs. A vector holds 32 successive inputs; lane i sums the products of
 // inputs 2i and 2i + 1 of every such step. Few rows of activations: codes become bf16 numbers in registers as they stream by. More:
-// four rows of codes at a time are decoded into the L1 cache and meet tiles of six rows.
+// eight rows of codes at a time are decoded into the L1 cache and meet tiles of three rows.
 //
-// Scales enter as an addition to the exponent of the decoded bf16 number, which is exact while no number leaves the normal range:
+// A scale enters as an addition to the exponent of the decoded bf16 number, which is exact while no number leaves the normal range:
 // scales from 2^-117 to 2^119. A group of outputs with any other scale (0xff, NaN, among them) goes through f32 arithmetic.
 #if defined(__x86_64__)
+#include <type_traits>
+
 #include "kernels/cpu/block_linear_kernels.h"
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/float8_vec.h"
 
 namespace deepinfer::cpu {
 namespace {
@@ -29,53 +31,32 @@ DI_INLINE const bf16* row_of(const Bf16Rows& x, int64_t r) { return x.values + (
 
 // ---- decoding ----------------------------------------------------------------------------------------------------------------
 
-// The bf16 numbers of e4m3's 128 magnitudes, high and low bytes apart, as a two-register table each.
-struct E4m3Table {
-  alignas(64) uint8_t high[128], low[128];
-};
-constexpr E4m3Table kE4m3 = [] {
-  E4m3Table table{};
-  for (int code = 0; code < 128; ++code) {
-    int exponent = code >> 3, mantissa = code & 7;
-    int bits = 0;
-    if (code == 127) {
-      bits = 0x7fc0;
-    } else if (exponent > 0) {
-      bits = (exponent + 120) << 7 | mantissa << 4;
-    } else if (mantissa > 0) {  // mantissa * 2^-9
-      exponent = 118;
-      while (mantissa < 8) mantissa <<= 1, --exponent;
-      bits = (exponent + 3) << 7 | (mantissa & 7) << 4;
-    }
-    table.high[code] = static_cast<uint8_t>(bits >> 8);
-    table.low[code] = static_cast<uint8_t>(bits & 255);
-  }
-  return table;
-}();
-
 // What the exponents of a block's numbers grow by, as a number to add to their bits; twice, so that a load broadcasts it.
 using Shift = uint32_t;
 
-// Shifts of `count` scales; false if one of them is outside the range that the addition serves.
-DI_INLINE bool shifts_of(const e8m0* scales, int64_t count, Shift* out) {
-  __mmask32 outside = 0;
-  for (int64_t i = 0; i < count; i += 32) {
-    const __mmask32 mask = count - i >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((uint64_t{1} << (count - i)) - 1);
-    const __m512i code = _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, scales + i));
-    outside |= _mm512_mask_cmpgt_epu16_mask(mask, _mm512_sub_epi16(code, _mm512_set1_epi16(10)), _mm512_set1_epi16(236));
-    const __m512i shift = _mm512_slli_epi16(_mm512_sub_epi16(code, _mm512_set1_epi16(127)), 7);
-    const auto twice = [](__m256i x) __attribute__((always_inline)) {
-      const __m512i wide = _mm512_cvtepu16_epi32(x);
-      return _mm512_or_si512(wide, _mm512_slli_epi32(wide, 16));
-    };
-    _mm512_mask_storeu_epi32(out + i, static_cast<__mmask16>(mask), twice(_mm512_castsi512_si256(shift)));
-    _mm512_mask_storeu_epi32(out + i + 16, static_cast<__mmask16>(mask >> 16), twice(_mm512_extracti64x4_epi64(shift, 1)));
+// Whether the addition to exponents serves all of `count` scales.
+DI_INLINE bool are_usual(const e8m0* scales, int64_t count) {
+  __mmask64 outside = 0;
+  for (int64_t i = 0; i < count; i += 64) {
+    const __mmask64 mask = count - i >= 64 ? ~__mmask64{0} : (__mmask64{1} << (count - i)) - 1;
+    const __m512i code = _mm512_maskz_loadu_epi8(mask, scales + i);
+    outside |= _mm512_mask_cmpgt_epu8_mask(mask, _mm512_sub_epi8(code, _mm512_set1_epi8(10)), _mm512_set1_epi8(static_cast<char>(236)));
   }
   return outside == 0;
 }
 
-// A format: codes of 32 or 64 inputs, with their shifts, as bf16 numbers.
+DI_INLINE void shifts_of(const e8m0* scales, int64_t count, Shift* out) {
+  for (int64_t i = 0; i < count; i += 16) {
+    const auto mask = static_cast<__mmask16>(count - i >= 16 ? 0xffff : (1 << (count - i)) - 1);
+    const __m512i code = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, scales + i));
+    const __m512i shift = _mm512_and_si512(_mm512_slli_epi32(_mm512_sub_epi32(code, _mm512_set1_epi32(127)), 7), _mm512_set1_epi32(0xffff));
+    _mm512_mask_storeu_epi32(out + i, mask, _mm512_or_si512(shift, _mm512_slli_epi32(shift, 16)));
+  }
+}
+
+// A format: one_block() makes bf16 numbers of the codes of 32 inputs and their scale, line() of the blocks in 64 bytes.
 struct Fp8Decoder {
+  using Scale = Shift;
   static constexpr bool kScaled = true;
   static constexpr int kSharedScales = 32;  // outputs
   static DI_INLINE int64_t bytes(int64_t k) { return k; }
@@ -86,13 +67,9 @@ struct Fp8Decoder {
     return _mm512_mask_add_epi16(x, ordinary, x, _mm512_set1_epi32(static_cast<int>(shift)));
   }
   static DI_INLINE void two(__m512i raw, const Shift* shift, __m512i& a, __m512i& b) {
-    // Unpacking interleaves within 128-bit lanes: the quarters that belong together must lie in the same half of their lanes.
-    const __m512i codes = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), raw);
-    __m512i high = _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3.high), codes, _mm512_load_si512(kE4m3.high + 64));
-    const __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3.low), codes, _mm512_load_si512(kE4m3.low + 64));
-    high = _mm512_ternarylogic_epi64(high, codes, _mm512_set1_epi8(static_cast<char>(0x80)), 0xf8);  // a | (b & c)
-    a = scaled(_mm512_unpacklo_epi8(low, high), shift[0]);
-    b = scaled(_mm512_unpackhi_epi8(low, high), shift[1]);
+    e4m3_words(raw, a, b);
+    a = scaled(a, shift[0]);
+    b = scaled(b, shift[1]);
   }
   static constexpr int kLine = 2;  // blocks in 64 bytes
   static DI_INLINE void line(const uint8_t* p, const Shift* shift, __m512i (&w)[kLine]) { two(_mm512_loadu_si512(p), shift, w[0], w[1]); }
@@ -104,79 +81,83 @@ struct Fp8Decoder {
   }
 };
 
+// The 16 numbers of e2m1 times every scale: 16 KiB, of which a matrix uses a few lines.
+struct E2m1Tables {
+  alignas(64) uint16_t words[256][32];
+};
+constexpr E2m1Tables kE2m1 = [] {
+  constexpr uint16_t kMagnitudes[8] = {0, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0};
+  E2m1Tables tables{};
+  for (int scale = 0; scale < 256; ++scale)
+    for (int code = 0; code < 32; ++code) {
+      const int magnitude = kMagnitudes[code & 7], exponent = (magnitude >> 7) + scale - 127;
+      const bool inside = magnitude != 0 && exponent > 0 && exponent < 255;  // no other is looked up
+      tables.words[scale][code] = static_cast<uint16_t>((inside ? exponent << 7 | (magnitude & 0x7f) : 0) | (code & 8) << 12);
+    }
+  return tables;
+}();
+
 struct Fp4Decoder {
+  using Scale = e8m0;
   static constexpr bool kScaled = true;
   static constexpr int kSharedScales = 1;
   static DI_INLINE int64_t bytes(int64_t k) { return k / 2; }
-  static DI_INLINE __m512i one_block(const uint8_t* p, const Shift* shift) {
-    alignas(64) static constexpr uint16_t kValues[32] = {0,      0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0,
-                                                         0x8000, 0xbf00, 0xbf80, 0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0};
-    const __m512i values = _mm512_load_si512(kValues);
-    const __m512i table = _mm512_mask_add_epi16(values, 0xfefe, values, _mm512_set1_epi32(static_cast<int>(shift[0])));  // zeros stay
-    const __m512i byte = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-    const __m512i codes = _mm512_ternarylogic_epi64(byte, _mm512_slli_epi32(byte, 12), _mm512_set1_epi32(0x000f000f), 0xa8);  // (a | b) & c
-    return _mm512_permutexvar_epi16(codes, table);
-  }
+  static DI_INLINE __m512i one_block(const uint8_t* p, const Scale* scale) { return e2m1_words(p, _mm512_load_si512(kE2m1.words[scale->bits])); }
   static constexpr int kLine = 4;
-  static DI_INLINE void line(const uint8_t* p, const Shift* shift, __m512i (&w)[kLine]) {
-    each<kLine>([&](auto j) __attribute__((always_inline)) { w[j] = one_block(p + j * 16, shift + j); });
+  static DI_INLINE void line(const uint8_t* p, const Scale* scale, __m512i (&w)[kLine]) {
+    each<kLine>([&](auto j) __attribute__((always_inline)) { w[j] = one_block(p + j * 16, scale + j); });
   }
 };
 
 struct Bf16Decoder {
+  using Scale = e8m0;  // none
   static constexpr bool kScaled = false;
-  static constexpr int kSharedScales = 1;
   static DI_INLINE int64_t bytes(int64_t k) { return k * 2; }
-  static DI_INLINE __m512i one_block(const uint8_t* p, const Shift*) { return load32(p); }
+  static DI_INLINE __m512i one_block(const uint8_t* p, const Scale*) { return load32(p); }
   static constexpr int kLine = 1;
-  static DI_INLINE void line(const uint8_t* p, const Shift*, __m512i (&w)[kLine]) { w[0] = load32(p); }
+  static DI_INLINE void line(const uint8_t* p, const Scale*, __m512i (&w)[kLine]) { w[0] = load32(p); }
 };
 
-DI_INLINE Fp8Decoder decoder_of(const Fp8Matrix&) { return {}; }
-DI_INLINE Fp4Decoder decoder_of(const Fp4Matrix&) { return {}; }
-DI_INLINE Bf16Decoder decoder_of(const Bf16Matrix&) { return {}; }
+[[maybe_unused]] DI_INLINE Fp8Decoder decoder_of(const Fp8Matrix&) { return {}; }
+[[maybe_unused]] DI_INLINE Fp4Decoder decoder_of(const Fp4Matrix&) { return {}; }
+[[maybe_unused]] DI_INLINE Bf16Decoder decoder_of(const Bf16Matrix&) { return {}; }
 DI_INLINE const uint8_t* codes_of(const Fp8Matrix& w) { return reinterpret_cast<const uint8_t*>(w.codes); }
 DI_INLINE const uint8_t* codes_of(const Fp4Matrix& w) { return w.codes; }
 DI_INLINE const uint8_t* codes_of(const Bf16Matrix& w) { return reinterpret_cast<const uint8_t*>(w.values); }
 
-// A group of up to N outputs: where their codes lie, and their shifts.
-template <int N>
+// A group of up to N outputs: where their codes lie, and their scales.
+template <class Decoder, int N>
 struct Group {
   const uint8_t* row[N];
-  const Shift* shift[N];
+  const typename Decoder::Scale* scale[N];
   bool usual;  // all scales in range
 };
 
-template <int N, class Matrix>
-DI_INLINE Group<N> group_at(const Matrix& w, int64_t n, int64_t outputs, Shift* buffer) {
-  using Decoder = decltype(decoder_of(w));
-  Group<N> g;
+// shifts: [cols / 32], filled if the format wants its scales so.
+template <class Decoder, int N, class Matrix>
+DI_INLINE Group<Decoder, N> group_at(const Matrix& w, int64_t n, int64_t outputs, Shift* shifts) {
+  Group<Decoder, N> g;
   g.usual = true;
   const int64_t blocks = w.cols / 32;
   for (int64_t i = 0; i < N; ++i) {
     const int64_t at = n + (i < outputs ? i : 0);  // a missing output is the first once more
     g.row[i] = codes_of(w) + at * Decoder::bytes(w.cols);
-    g.shift[i] = nullptr;
+    g.scale[i] = nullptr;
     if constexpr (Decoder::kScaled) {
-      const bool own = i == 0 || Decoder::kSharedScales == 1;
-      g.shift[i] = own ? buffer + i * blocks : g.shift[0];
-      if (own) g.usual &= shifts_of(w.scales + at / Decoder::kSharedScales * blocks, blocks, buffer + i * blocks);
+      const e8m0* scales = w.scales + at / Decoder::kSharedScales * blocks;
+      if (i == 0 || Decoder::kSharedScales == 1) g.usual &= are_usual(scales, blocks);
+      if constexpr (Decoder::kSharedScales == 1) {
+        g.scale[i] = scales;
+      } else {  // a group is within one tile of 32
+        if (i == 0) shifts_of(scales, blocks, shifts);
+        g.scale[i] = shifts;
+      }
     }
   }
   return g;
 }
 
 // ---- sums --------------------------------------------------------------------------------------------------------------------
-
-// The sums of the lanes of four vectors.
-DI_INLINE __m128 lane_sums(__m512 a, __m512 b, __m512 c, __m512 d) {
-  const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-  const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-  const __m512d low = _mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd)), high = _mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
-  const __m512 all = _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high));
-  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
-  return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
-}
 
 DI_INLINE __m128 round_bf16(__m128 x) {
   const __m128i bits = _mm_castps_si128(x), odd = _mm_and_si128(_mm_srli_epi32(bits, 16), _mm_set1_epi32(1));
@@ -193,7 +174,10 @@ DI_INLINE void store_outputs(const ProductOut& out, int64_t row, int64_t n, int6
 template <class Matrix>
 __attribute__((noinline)) void unusual_outputs(const Bf16Rows& x, const Matrix& w, int64_t n, int64_t outputs, const ProductOut& out) {
   using Decoder = decltype(decoder_of(w));
-  constexpr Shift kNone[2] = {0, 0};
+  const typename Decoder::Scale one = [] {
+    if constexpr (std::is_same_v<typename Decoder::Scale, e8m0>) return e8m0{127};
+    else return Shift{0};
+  }();
   for (int64_t i = 0; i < outputs; ++i) {
     const uint8_t* codes = codes_of(w) + (n + i) * Decoder::bytes(w.cols);
     for (int64_t t = 0; t < x.num_rows; ++t) {
@@ -203,7 +187,7 @@ __attribute__((noinline)) void unusual_outputs(const Bf16Rows& x, const Matrix& 
           const uint8_t code = w.scales[(n + i) / Decoder::kSharedScales * (w.cols / 32) + k / 32].bits;
           const float scale = code == 0 ? 0x1p-127f : code == 0xff ? __builtin_nanf("") : _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(code << 23)));
           uint16_t weights[32];
-          _mm512_storeu_si512(weights, Decoder::one_block(codes + Decoder::bytes(k), kNone));
+          _mm512_storeu_si512(weights, Decoder::one_block(codes + Decoder::bytes(k), &one));
           for (int64_t j = 0; j < 32; ++j) {
             const auto value = [](uint16_t bits) { return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(uint32_t{bits} << 16)))); };
             sum += value(row_of(x, t)[k + j].bits) * (value(weights[j]) * scale);
@@ -218,7 +202,7 @@ __attribute__((noinline)) void unusual_outputs(const Bf16Rows& x, const Matrix& 
 // ---- few rows ----------------------------------------------------------------------------------------------------------------
 
 template <class Decoder, int MR>
-DI_INLINE void direct_group(const bf16* const (&x)[kDirectRows], const Group<kGroup>& g, int64_t cols, int64_t ahead, __m512 (&sum)[MR * kGroup]) {
+DI_INLINE void direct_group(const bf16* const (&x)[kDirectRows], const Group<Decoder, kGroup>& g, int64_t cols, int64_t ahead, __m512 (&sum)[MR * kGroup]) {
   each<MR * kGroup>([&](auto i) __attribute__((always_inline)) { sum[i] = _mm512_setzero_ps(); });
   constexpr int kLine = Decoder::kLine;
   int64_t k = 0;
@@ -227,7 +211,7 @@ DI_INLINE void direct_group(const bf16* const (&x)[kDirectRows], const Group<kGr
       const uint8_t* codes = g.row[n] + Decoder::bytes(k);
       _mm_prefetch(reinterpret_cast<const char*>(codes) + ahead, _MM_HINT_T0);
       __m512i w[kLine];
-      Decoder::line(codes, g.shift[n] + k / 32, w);
+      Decoder::line(codes, g.scale[n] + k / 32, w);
       each<MR>([&](auto i) __attribute__((always_inline)) {
         each<kLine>([&](auto j) __attribute__((always_inline)) { sum[i * kGroup + n] = dot(sum[i * kGroup + n], w[j], load32(x[i] + k + j * 32)); });
       });
@@ -236,7 +220,7 @@ DI_INLINE void direct_group(const bf16* const (&x)[kDirectRows], const Group<kGr
   const auto last = [&](int64_t count) __attribute__((always_inline)) {  // fewer than 32: only of bf16 weights
     each<kGroup>([&](auto n) __attribute__((always_inline)) {
       const uint8_t* codes = g.row[n] + Decoder::bytes(k);
-      const __m512i w = count == 32 ? Decoder::one_block(codes, g.shift[n] + k / 32) : load_first32(codes, count);
+      const __m512i w = count == 32 ? Decoder::one_block(codes, g.scale[n] + k / 32) : load_first32(codes, count);
       each<MR>([&](auto i) __attribute__((always_inline)) {
         sum[i * kGroup + n] = dot(sum[i * kGroup + n], w, count == 32 ? load32(x[i] + k) : load_first32(x[i] + k, count));
       });
@@ -250,13 +234,13 @@ DI_INLINE void direct_group(const bf16* const (&x)[kDirectRows], const Group<kGr
 
 template <class Decoder, int MR, class Matrix>
 void multiply_few(const Bf16Rows& x, const Matrix& w, int64_t begin, int64_t end, const ProductOut& out) {
-  alignas(64) Shift shifts[kGroup * kMaxProductCols / 32];
+  alignas(64) Shift shifts[kMaxProductCols / 32];
   const bf16* rows[kDirectRows];
   for (int i = 0; i < kDirectRows; ++i) rows[i] = row_of(x, i < MR ? i : 0);
   const int64_t ahead = kGroup * Decoder::bytes(w.cols);
   for (int64_t n = begin; n < end; n += kGroup) {
     const int64_t outputs = end - n < kGroup ? end - n : kGroup;
-    const Group<kGroup> g = group_at<kGroup>(w, n, outputs, shifts);
+    const Group<Decoder, kGroup> g = group_at<Decoder, kGroup>(w, n, outputs, shifts);
     if (!g.usual) {
       unusual_outputs(x, w, n, outputs, out);
       continue;
@@ -264,7 +248,7 @@ void multiply_few(const Bf16Rows& x, const Matrix& w, int64_t begin, int64_t end
     __m512 sum[MR * kGroup];
     direct_group<Decoder, MR>(rows, g, w.cols, ahead, sum);
     each<MR>([&](auto i) __attribute__((always_inline)) {
-      store_outputs(out, i, n, outputs, lane_sums(sum[i * kGroup], sum[i * kGroup + 1], sum[i * kGroup + 2], sum[i * kGroup + 3]));
+      store_outputs(out, i, n, outputs, Vec::sums(sum[i * kGroup], sum[i * kGroup + 1], sum[i * kGroup + 2], sum[i * kGroup + 3]));
     });
   }
 }
@@ -277,27 +261,34 @@ struct alignas(64) Chunk {
 
 // Inputs [k, k + count) of a group as bf16 numbers, zeros after the last up to a whole vector.
 template <class Decoder>
-DI_INLINE void decode_chunk(const Group<kWideGroup>& g, int64_t k, int64_t count, Chunk& chunk) {
+DI_INLINE void decode_chunk(const Group<Decoder, kWideGroup>& g, int64_t k, int64_t count, Chunk& chunk) {
   for (int n = 0; n < kWideGroup; ++n) {
     uint16_t* out = chunk.weights[n];
     const uint8_t* codes = g.row[n] + Decoder::bytes(k);
-    const Shift* shift = g.shift[n] + k / 32;
+    const typename Decoder::Scale* scale = g.scale[n] + k / 32;
     int64_t i = 0;
     for (; i + Decoder::kLine * 32 <= count; i += Decoder::kLine * 32) {
       __m512i w[Decoder::kLine];
-      Decoder::line(codes + Decoder::bytes(i), shift + i / 32, w);
+      Decoder::line(codes + Decoder::bytes(i), scale + i / 32, w);
       each<Decoder::kLine>([&](auto j) __attribute__((always_inline)) { _mm512_store_si512(out + i + j * 32, w[j]); });
     }
-    for (; i + 32 <= count; i += 32) _mm512_store_si512(out + i, Decoder::one_block(codes + Decoder::bytes(i), shift + i / 32));
+    for (; i + 32 <= count; i += 32) _mm512_store_si512(out + i, Decoder::one_block(codes + Decoder::bytes(i), scale + i / 32));
     if constexpr (!Decoder::kScaled) {
       if (i < count) _mm512_store_si512(out + i, load_first32(codes + Decoder::bytes(i), count - i));
     }
   }
 }
 
-// MR rows against a chunk. sums [MR][kWideGroup][16]: partial sums of the chunks before and for those after.
+// Where a tile's outputs go.
+struct TileOut {
+  const ProductOut& out;
+  int64_t row, n, outputs;
+};
+
+// MR rows against a chunk. sums [MR][kWideGroup][16]: partial sums of the chunks before and for those after; `last` has none after it.
 template <int MR>
-__attribute__((noinline)) void multiply_tile(const bf16* const* x, const Chunk& chunk, int64_t count, bool first, float* sums) {
+__attribute__((noinline)) void multiply_tile(const bf16* const* x, const Chunk& chunk, int64_t count, bool first, bool last, float* sums,
+                                             const TileOut& to) {
   __m512 sum[MR * kWideGroup];
   each<MR * kWideGroup>([&](auto i) __attribute__((always_inline)) { sum[i] = first ? _mm512_setzero_ps() : _mm512_load_ps(sums + i * 16); });
   const auto step = [&](int64_t k, auto load) __attribute__((always_inline)) {
@@ -311,7 +302,16 @@ __attribute__((noinline)) void multiply_tile(const bf16* const* x, const Chunk& 
   int64_t k = 0;
   for (; k + 32 <= count; k += 32) step(k, [](const bf16* p) __attribute__((always_inline)) { return load32(p); });
   if (k < count) step(k, [&](const bf16* p) __attribute__((always_inline)) { return load_first32(p, count - k); });
-  each<MR * kWideGroup>([&](auto i) __attribute__((always_inline)) { _mm512_store_ps(sums + i * 16, sum[i]); });
+  if (!last) {
+    each<MR * kWideGroup>([&](auto i) __attribute__((always_inline)) { _mm512_store_ps(sums + i * 16, sum[i]); });
+    return;
+  }
+  each<MR * kWideGroup / 4>([&](auto q) __attribute__((always_inline)) {
+    constexpr int kQuads = kWideGroup / 4, kFirst = q % kQuads * 4;
+    const int64_t outputs = to.outputs - kFirst;
+    if (outputs > 0)
+      store_outputs(to.out, to.row + q / kQuads, to.n + kFirst, outputs < 4 ? outputs : 4, Vec::sums(sum[q * 4], sum[q * 4 + 1], sum[q * 4 + 2], sum[q * 4 + 3]));
+  });
 }
 
 // The codes of a chunk of kWideGroup rows, fetched piece by piece while the tiles of the chunk before it are multiplied.
@@ -328,7 +328,7 @@ struct Upcoming {
 template <class Matrix>
 void multiply_many(const Bf16Rows& x, const Matrix& w, int64_t begin, int64_t end, const ProductOut& out) {
   using Decoder = decltype(decoder_of(w));
-  alignas(64) Shift shifts[kWideGroup * kMaxProductCols / 32];
+  alignas(64) Shift shifts[kMaxProductCols / 32];
   Chunk chunk;
   alignas(64) float sums[kRowBlock * kWideGroup * 16];
   int64_t block = kCacheBytes / (w.cols * 2) / kTileRows * kTileRows;
@@ -339,14 +339,14 @@ void multiply_many(const Bf16Rows& x, const Matrix& w, int64_t begin, int64_t en
     for (int64_t i = 0; i < rows; ++i) at[i] = row_of(x, row + i);
     for (int64_t n = begin; n < end; n += kWideGroup) {
       const int64_t outputs = end - n < kWideGroup ? end - n : kWideGroup;
-      const Group<kWideGroup> g = group_at<kWideGroup>(w, n, outputs, shifts);
+      const Group<Decoder, kWideGroup> g = group_at<Decoder, kWideGroup>(w, n, outputs, shifts);
       if (!g.usual) {
         if (row == 0) unusual_outputs(x, w, n, outputs, out);
         continue;
       }
       for (int64_t k = 0; k < w.cols; k += kDepth) {
         const int64_t count = w.cols - k < kDepth ? w.cols - k : kDepth;
-        decode_chunk<Decoder>(g, k, count, chunk);
+        decode_chunk(g, k, count, chunk);
         const int64_t next = k + kDepth < w.cols ? k + kDepth : 0, tiles = (rows + kTileRows - 1) / kTileRows;
         const Upcoming upcoming{codes_of(w) + Decoder::bytes((next > 0 ? n : n + kWideGroup) * w.cols + next), Decoder::bytes(w.cols),
                                 Decoder::bytes(w.cols - next < kDepth ? w.cols - next : kDepth)};
@@ -355,16 +355,11 @@ void multiply_many(const Bf16Rows& x, const Matrix& w, int64_t begin, int64_t en
           const bf16* x_at[kTileRows];
           for (int64_t j = 0; j < kTileRows; ++j) x_at[j] = at[i + j < rows ? i + j : i] + k;
           float* place = sums + i * kWideGroup * 16;
-          if (rows - i >= kTileRows) multiply_tile<kTileRows>(x_at, chunk, count, k == 0, place);
-          else if (rows - i == 2) multiply_tile<2>(x_at, chunk, count, k == 0, place);
-          else multiply_tile<1>(x_at, chunk, count, k == 0, place);
-        }
-      }
-      for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t j = 0; j < outputs; j += 4) {
-          const float* s = sums + (i * kWideGroup + j) * 16;
-          store_outputs(out, row + i, n + j, outputs - j < 4 ? outputs - j : 4,
-                        lane_sums(_mm512_load_ps(s), _mm512_load_ps(s + 16), _mm512_load_ps(s + 32), _mm512_load_ps(s + 48)));
+          const bool first = k == 0, last = k + kDepth >= w.cols;
+          const TileOut to{out, row + i, n, outputs};
+          if (rows - i >= kTileRows) multiply_tile<kTileRows>(x_at, chunk, count, first, last, place, to);
+          else if (rows - i == 2) multiply_tile<2>(x_at, chunk, count, first, last, place, to);
+          else multiply_tile<1>(x_at, chunk, count, first, last, place, to);
         }
       }
     }

@@ -12,6 +12,7 @@ struct BlockLinearKernels {
 };
 const BlockLinearKernels& block_linear_portable();
 const BlockLinearKernels& block_linear_avx2();
+const BlockLinearKernels& block_linear_avx512f();
 const BlockLinearKernels& block_linear_avx512();
 
 }  // namespace deepinfer::cpu

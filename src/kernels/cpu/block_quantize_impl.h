@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "kernels/block_quantize.h"
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/float8_vec.h"
 
 namespace deepinfer {
 namespace {
@@ -45,7 +45,8 @@ DI_INLINE float inverse_power(int32_t exponent) { return float_of(exponent == 25
 // smallest normal number) leaves three mantissa bits.
 DI_INLINE float nearest_e4m3(float v) {
   const int32_t exponent = bits_of(v) & kInfinityBits, smallest = 121 << 23;  // 2^-6
-  const float magic = float_of((exponent < smallest ? smallest : exponent) + (20 << 23) + 0x400000);
+  const uint32_t power = static_cast<uint32_t>(exponent < smallest ? smallest : exponent);  // unsigned: of NaN it overflows, and stays NaN
+  const float magic = float_of(static_cast<int32_t>(power + (20u << 23) + 0x400000u));
   return float_of((bits_of((v + magic) - magic) & kMagnitude) | (bits_of(v) & ~kMagnitude));
 }
 // The code of an e4m3 number.
@@ -127,29 +128,74 @@ void quantize_fp4_e4m3_impl(const float* x, int64_t n, uint8_t* codes, e4m3* sca
   }
 }
 
+#if defined(__AVX512VBMI__)
+
+// 16 bf16 numbers times a scale, rounded again.
+DI_INLINE __m256i scaled16(__m256i words, __m512 scale) {
+  const __m512 value = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16));
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(Vec::round_bf16(_mm512_mul_ps(value, scale))), 16));
+}
+
 void dequantize_fp8_impl(const e4m3* codes, const e8m0* scales, int64_t n, bf16* out) {
   for (int64_t b = 0; b < n; b += 32) {
-    const float scale = power(scales[b / 32].bits);
-    for (int i = 0; i < 32; ++i) out[b + i].bits = static_cast<uint16_t>(round16(e4m3_number(codes[b + i].bits) * scale));
+    const __m512 scale = _mm512_set1_ps(scale_of(scales[b / 32]));
+    __m512i words, rest;
+    e4m3_words(_mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + b))), words, rest);
+    auto* to = reinterpret_cast<__m256i*>(out + b);
+    _mm256_storeu_si256(to, scaled16(_mm512_castsi512_si256(words), scale));
+    _mm256_storeu_si256(to + 1, scaled16(_mm512_extracti64x4_epi64(words, 1), scale));
   }
 }
 
-// N codes times a scale.
+// The 16 numbers of e2m1 times a scale, rounded to bf16.
+DI_INLINE __m256i e2m1_table(float scale) {
+  const __m512 numbers = _mm512_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6);
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(Vec::round_bf16(_mm512_mul_ps(numbers, _mm512_set1_ps(scale)))), 16));
+}
+
+void dequantize_fp4_e8m0_impl(const uint8_t* codes, const e8m0* scales, int64_t n, bf16* out) {
+  for (int64_t b = 0; b < n / 32; ++b)
+    _mm512_storeu_si512(out + b * 32, e2m1_words(codes + b * 16, _mm512_castsi256_si512(e2m1_table(scale_of(scales[b])))));
+}
+
+void dequantize_fp4_e4m3_impl(const uint8_t* codes, const e4m3* scales, int64_t n, bf16* out) {
+  for (int64_t b = 0; b < n / 16; ++b)
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + b * 16), e2m1_words16(codes + b * 8, e2m1_table(e4m3_number(scales[b].bits))));
+}
+
+#else
+
+void dequantize_fp8_impl(const e4m3* codes, const e8m0* scales, int64_t n, bf16* out) {
+  for (int64_t b = 0; b < n; b += 32) {
+    alignas(64) float numbers[32];
+    decode_fp8_block(reinterpret_cast<const uint8_t*>(codes) + b, scale_of(scales[b / 32]), numbers);
+    for (int i = 0; i < 32; i += Vec::kLanes) Vec::store_bf16(out + b + i, Vec::round_bf16(Vec::load(numbers + i)));
+  }
+}
+
+// N codes times a scale: the products of the 16 numbers once, then looked up.
 template <int N>
 DI_INLINE void unpack_e2m1(const uint8_t* codes, float scale, bf16* out) {
+  bf16 table[16];
+  for (int i = 0; i < 8; ++i) {
+    table[i].bits = static_cast<uint16_t>(round16(e2m1_number(i) * scale));
+    table[i + 8].bits = static_cast<uint16_t>(table[i].bits ^ 0x8000);
+  }
   for (int i = 0; i < N / 2; ++i) {
-    out[2 * i].bits = static_cast<uint16_t>(round16(e2m1_number(codes[i] & 15) * scale));
-    out[2 * i + 1].bits = static_cast<uint16_t>(round16(e2m1_number(codes[i] >> 4) * scale));
+    out[2 * i] = table[codes[i] & 15];
+    out[2 * i + 1] = table[codes[i] >> 4];
   }
 }
 
 void dequantize_fp4_e8m0_impl(const uint8_t* codes, const e8m0* scales, int64_t n, bf16* out) {
-  for (int64_t b = 0; b < n / 32; ++b) unpack_e2m1<32>(codes + b * 16, power(scales[b].bits), out + b * 32);
+  for (int64_t b = 0; b < n / 32; ++b) unpack_e2m1<32>(codes + b * 16, scale_of(scales[b]), out + b * 32);
 }
 
 void dequantize_fp4_e4m3_impl(const uint8_t* codes, const e4m3* scales, int64_t n, bf16* out) {
   for (int64_t b = 0; b < n / 16; ++b) unpack_e2m1<16>(codes + b * 8, e4m3_number(scales[b].bits), out + b * 16);
 }
+
+#endif
 
 }  // namespace
 }  // namespace deepinfer

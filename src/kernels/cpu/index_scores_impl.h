@@ -73,7 +73,7 @@ void index_scores_impl(const IndexScoreParams& p) {
       });
     }
     float scores[kKeys];
-    each<kKeys>([&](auto j) __attribute__((always_inline)) { scores[j] = Vec::sum(total[j]); });
+    Vec::store_sums(scores, total[0], total[1], total[2], total[3]);
     for (int32_t j = 0; j < count; ++j) p.scores[t + j] = float_of(round16(scores[j]) << 16);
   }
 }

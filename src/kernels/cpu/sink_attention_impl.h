@@ -8,6 +8,7 @@ namespace deepinfer {
 namespace {
 
 constexpr float kLowest = -1e30f;
+constexpr float kHuge = 3e38f;  // the score of an empty place is -kHuge: finite, and far below kLowest
 
 #if defined(__AVX512BF16__)
 
@@ -30,31 +31,40 @@ struct SinkProducts {
         });
       });
     }
-    each<MH * kRows>([&](auto i) __attribute__((always_inline)) { scores[i / kRows * kSinkBlock + i % kRows] = Vec::sum(sum[i]); });
+    each<MH>([&](auto h) __attribute__((always_inline)) {
+      Vec::store_sums(scores + h * kSinkBlock, sum[h * kRows], sum[h * kRows + 1], sum[h * kRows + 2], sum[h * kRows + 3]);
+    });
   }
 
   // out[h] = out[h] * rescale[h] + sum over r of weights[h][r] * rows[r]. num_rows is even. Of each 32 numbers, out holds first those
   // that unpacking puts into the first vector: 0-3, 8-11, 16-19, 24-27; finish() puts them right.
   template <int MH>
   static DI_INLINE void accumulate(const uint16_t* weights, const float* rescale, const bf16* const* rows, int num_rows, int32_t dim, float* out) {
-    for (int32_t d = 0; d < dim; d += 32) {
-      __m512 sum[MH * 2];
-      each<MH * 2>([&](auto i) __attribute__((always_inline)) {
-        sum[i] = _mm512_mul_ps(_mm512_loadu_ps(out + i / 2 * dim + d + i % 2 * 16), _mm512_set1_ps(rescale[i / 2]));
+    int32_t d = 0;
+    for (; d + 64 <= dim; d += 64) accumulate_part<MH, 4>(weights, rescale, rows, num_rows, dim, d, out);
+    if (d < dim) accumulate_part<MH, 2>(weights, rescale, rows, num_rows, dim, d, out);
+  }
+  template <int MH, int Vecs>  // 16 * Vecs numbers from d on
+  static DI_INLINE void accumulate_part(const uint16_t* weights, const float* rescale, const bf16* const* rows, int num_rows, int32_t dim, int32_t d,
+                                        float* out) {
+    __m512 sum[MH * Vecs];
+    const auto place = [&](int i) __attribute__((always_inline)) { return out + i / Vecs * dim + d + i % Vecs * 16; };
+    each<MH * Vecs>([&](auto i) __attribute__((always_inline)) { sum[i] = _mm512_mul_ps(_mm512_loadu_ps(place(i)), _mm512_set1_ps(rescale[i / Vecs])); });
+    for (int r = 0; r < num_rows; r += 2) {
+      __m512i pairs[Vecs];
+      each<Vecs / 2>([&](auto v) __attribute__((always_inline)) {
+        const __m512i even = _mm512_loadu_si512(rows[r] + d + v * 32), odd = _mm512_loadu_si512(rows[r + 1] + d + v * 32);
+        pairs[v * 2] = _mm512_unpacklo_epi16(even, odd);
+        pairs[v * 2 + 1] = _mm512_unpackhi_epi16(even, odd);
       });
-      for (int r = 0; r < num_rows; r += 2) {
-        const __m512i even = _mm512_loadu_si512(rows[r] + d), odd = _mm512_loadu_si512(rows[r + 1] + d);
-        const __m512i low = _mm512_unpacklo_epi16(even, odd), high = _mm512_unpackhi_epi16(even, odd);
-        each<MH>([&](auto h) __attribute__((always_inline)) {
-          int32_t pair;
-          std::memcpy(&pair, weights + h * kSinkBlock + r, 4);
-          const auto w = reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
-          sum[h * 2] = _mm512_dpbf16_ps(sum[h * 2], reinterpret_cast<__m512bh>(low), w);
-          sum[h * 2 + 1] = _mm512_dpbf16_ps(sum[h * 2 + 1], reinterpret_cast<__m512bh>(high), w);
-        });
-      }
-      each<MH * 2>([&](auto i) __attribute__((always_inline)) { _mm512_storeu_ps(out + i / 2 * dim + d + i % 2 * 16, sum[i]); });
+      each<MH>([&](auto h) __attribute__((always_inline)) {
+        int32_t pair;
+        std::memcpy(&pair, weights + h * kSinkBlock + r, 4);
+        const auto w = reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
+        each<Vecs>([&](auto v) __attribute__((always_inline)) { sum[h * Vecs + v] = _mm512_dpbf16_ps(sum[h * Vecs + v], reinterpret_cast<__m512bh>(pairs[v]), w); });
+      });
     }
+    each<MH * Vecs>([&](auto i) __attribute__((always_inline)) { _mm512_storeu_ps(place(i), sum[i]); });
   }
   static DI_INLINE void finish(float* out, int32_t dim) {
     const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
@@ -84,7 +94,9 @@ struct SinkProducts {
         each<MH>([&](auto h) __attribute__((always_inline)) { sum[h * kRows + r] = Vec::fma(row, a[h], sum[h * kRows + r]); });
       });
     }
-    each<MH * kRows>([&](auto i) __attribute__((always_inline)) { scores[i / kRows * kSinkBlock + i % kRows] = Vec::sum(sum[i]); });
+    each<MH>([&](auto h) __attribute__((always_inline)) {
+      Vec::store_sums(scores + h * kSinkBlock, sum[h * kRows], sum[h * kRows + 1], sum[h * kRows + 2], sum[h * kRows + 3]);
+    });
   }
 
   template <int MH>
@@ -120,13 +132,16 @@ DI_INLINE float exp_of(float x) {
 
 // One head's scores of a block become weights; returns by what sums so far shrink. Places that are empty weigh 0.
 DI_INLINE float soften(float* scores, uint64_t present, float scale, float& top, float& denominator, uint16_t* weights) {
-  Vec::F largest = Vec::set1(top);
-  bool nan = false;
-  for (int i = 0; i < kSinkBlock; ++i) {
-    scores[i] = present >> i & 1 ? scores[i] * scale : -__builtin_inff();
-    nan |= scores[i] != scores[i];
+  Vec::F largest = Vec::set1(top), times_zero = Vec::zero();
+  if (present != ~uint64_t{0})
+    for (int i = 0; i < kSinkBlock; ++i) scores[i] = present >> i & 1 ? scores[i] : -kHuge;
+  for (int i = 0; i < kSinkBlock; i += Vec::kLanes) {
+    const Vec::F scaled = Vec::mul(Vec::load(scores + i), Vec::set1(scale));
+    times_zero = Vec::add(times_zero, Vec::mul(scaled, Vec::zero()));
+    largest = Vec::max(scaled, largest);
+    Vec::store(scores + i, scaled);
   }
-  for (int i = 0; i < kSinkBlock; i += Vec::kLanes) largest = Vec::max(Vec::load(scores + i), largest);
+  const bool nan = Vec::sum(times_zero) != 0;  // a NaN or an infinity among them: exp_vec makes 0 of NaN
   const float new_top = Vec::largest(largest), rescale = exp_of(top - new_top);
   Vec::F sum = Vec::zero();
   for (int i = 0; i < kSinkBlock; i += Vec::kLanes) {
@@ -134,7 +149,7 @@ DI_INLINE float soften(float* scores, uint64_t present, float scale, float& top,
     sum = Vec::add(sum, e);
     Vec::store_bf16(weights + i, Vec::round_bf16(e));
   }
-  denominator = nan ? __builtin_nanf("") : denominator * rescale + Vec::sum(sum);  // exp_vec makes 0 of NaN
+  denominator = nan ? __builtin_nanf("") : denominator * rescale + Vec::sum(sum);
   top = new_top;
   return rescale;
 }

@@ -38,6 +38,7 @@ struct V41Kernels {
    sink_attention_impl, index_scores_impl}
 const V41Kernels& v41_kernels_portable();
 const V41Kernels& v41_kernels_avx2();
+const V41Kernels& v41_kernels_avx512f();
 const V41Kernels& v41_kernels_avx512();
 // Those of an instruction set.
 const V41Kernels& v41_kernels(Isa isa);

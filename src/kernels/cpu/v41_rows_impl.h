@@ -109,6 +109,17 @@ DI_INLINE Doubles load_doubles(const float* p) {
   return __builtin_convertvector(x, Doubles);
 }
 
+// a * b + c; products of floats are exact, so that fusing changes nothing.
+DI_INLINE Doubles add_product(Doubles a, Doubles b, Doubles c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_pd(a, b, c);
+#elif defined(__AVX2__)
+  return _mm256_fmadd_pd(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 // MT tokens' streams, `width` apart, against MF rows of fn; m: [MT, 24]. Products of floats are exact in double, so the order does not show.
 template <int MT, int MF>
 DI_INLINE void hyper_tile(const float* v, const float* fn, int64_t width, float* m) {
@@ -120,7 +131,7 @@ DI_INLINE void hyper_tile(const float* v, const float* fn, int64_t width, float*
     each<MT>([&](auto t) __attribute__((always_inline)) { x[t] = load_doubles(v + t * width + k); });
     each<MF>([&](auto f) __attribute__((always_inline)) {
       const Doubles w = load_doubles(fn + f * width + k);
-      each<MT>([&](auto t) __attribute__((always_inline)) { sum[t * MF + f] += x[t] * w; });
+      each<MT>([&](auto t) __attribute__((always_inline)) { sum[t * MF + f] = add_product(x[t], w, sum[t * MF + f]); });
     });
   }
   each<MT * MF>([&](auto i) __attribute__((always_inline)) {
@@ -133,7 +144,7 @@ DI_INLINE void hyper_tile(const float* v, const float* fn, int64_t width, float*
 
 // Products [begin, end) of the 24, for num_tokens tokens.
 void hyper_dots_impl(const float* streams, const float* fn, int64_t width, int64_t num_tokens, int32_t begin, int32_t end, float* m) {
-  constexpr int kTokens = Vec::kLanes == 16 ? 4 : 2, kRows = 4;
+  constexpr int kTokens = Vec::kLanes == 16 ? 4 : 2, kRows = Vec::kLanes == 16 ? 6 : 4;
   const auto rows = [&](int64_t t, auto tokens) __attribute__((always_inline)) {
     int32_t f = begin;
     for (; f + kRows <= end; f += kRows) hyper_tile<tokens, kRows>(streams + t * width, fn + f * width, width, m + t * kHyperDots + f);
