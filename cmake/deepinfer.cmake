@@ -51,7 +51,14 @@ function(deepinfer_test name)
   if("engine" IN_LIST ARG_LABELS OR "e2e" IN_LIST ARG_LABELS)
     set(processors 2)
   endif()
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${ARG_LABELS}" PROCESSORS ${processors})
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST)
+  # Not as PROPERTIES of the discovery: that takes a list of labels apart, and all but the first are lost with what follows them.
+  set(properties ${CMAKE_CURRENT_BINARY_DIR}/${name}_properties.cmake)
+  file(WRITE ${properties} "foreach(test IN LISTS ${name}_TESTS)
+  set_tests_properties(\"\${test}\" PROPERTIES LABELS \"${ARG_LABELS}\" PROCESSORS ${processors})
+endforeach()
+")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${properties})
 endfunction()
 
 # The test programs of all folders; their tests have the label unit.
