@@ -1,29 +1,6 @@
 // After reserve() a step allocates nothing, whatever the batch.
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "count_allocations.h"
 #include "dense_model.h"
-
-namespace {
-std::atomic<int64_t> num_allocations{0};
-}  // namespace
-
-void* operator new(size_t size) {
-  num_allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* p = std::malloc(size); p != nullptr) return p;
-  std::abort();
-}
-void* operator new(size_t size, std::align_val_t align) {
-  num_allocations.fetch_add(1, std::memory_order_relaxed);
-  const auto a = static_cast<size_t>(align);
-  if (void* p = std::aligned_alloc(a, (size + a - 1) / a * a); p != nullptr) return p;
-  std::abort();
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
 
 namespace deepinfer {
 namespace {

@@ -2,42 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <vector>
 
+#include "count_allocations.h"
 #include "engine/engine.h"
 #include "engine/fake_model.h"
-
-namespace {
-thread_local uint64_t num_allocations = 0;
-
-void* counted(std::size_t size, std::size_t alignment) {
-  num_allocations += 1;
-  void* p = nullptr;
-  if (alignment <= alignof(std::max_align_t)) {
-    p = std::malloc(size == 0 ? 1 : size);
-  } else if (posix_memalign(&p, alignment, size) != 0) {
-    p = nullptr;
-  }
-  if (p == nullptr) std::abort();
-  return p;
-}
-}  // namespace
-
-void* operator new(std::size_t size) { return counted(size, 1); }
-void* operator new[](std::size_t size) { return counted(size, 1); }
-void* operator new(std::size_t size, std::align_val_t a) { return counted(size, static_cast<std::size_t>(a)); }
-void* operator new[](std::size_t size, std::align_val_t a) { return counted(size, static_cast<std::size_t>(a)); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 
 namespace deepinfer::engine {
 namespace {
@@ -45,8 +15,8 @@ namespace {
 class CountingSink final : public EventSink {
  public:
   void on_event(const TokenEvent& event) override {
-    if (num_events == 0) at_first = num_allocations;
-    at_last = num_allocations;
+    if (num_events == 0) at_first = num_allocations_of_this_thread;
+    at_last = num_allocations_of_this_thread;
     num_events += 1;
     if (event.finished) num_ended.fetch_add(1);
     num_ended.notify_all();
