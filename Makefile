@@ -36,7 +36,7 @@ lint:
 	@$(MAKE) --no-print-directory build/lint/build.ninja PRESET=lint
 	@cmake --build build/lint --target di_git_description | tail -n 1
 	@run-clang-tidy-19 -p build/lint -quiet '$(CURDIR)/(src|tools|bench|fuzz)/(?!.*_test\.cc$$)' >build/lint/clang-tidy.log 2>&1 || \
-		{ grep -vE '^\[|warnings? generated' build/lint/clang-tidy.log; exit 1; }
+		{ grep -vE '^\[|warnings? generated|^$$' build/lint/clang-tidy.log; exit 1; }
 	@head -n 1 build/lint/clang-tidy.log
 	tools/tidy.py
 

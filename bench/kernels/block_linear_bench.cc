@@ -46,9 +46,9 @@ std::vector<std::string> split(std::string_view text) {
 bool parse(int argc, char** argv, Flags& flags) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view arg = argv[i];
-    const auto value = arg.substr(std::min(arg.find('=') + 1, arg.size()));
+    const std::string value(arg.substr(std::min(arg.find('=') + 1, arg.size())));
     if (arg.starts_with("--threads=")) {
-      flags.threads = std::atoi(value.data());
+      flags.threads = std::atoi(value.c_str());
     } else if (arg.starts_with("--isa=")) {
       const auto isas = available_isas();
       const auto found = std::find_if(isas.begin(), isas.end(), [&](Isa isa) { return isa_name(isa) == value; });
@@ -57,9 +57,9 @@ bool parse(int argc, char** argv, Flags& flags) {
     } else if (arg.starts_with("--formats=")) {
       flags.formats = split(value);
     } else if (arg.starts_with("--megabytes=")) {
-      flags.megabytes = std::atoll(value.data());
+      flags.megabytes = std::atoll(value.c_str());
     } else if (arg.starts_with("--shape=")) {
-      if (std::sscanf(value.data(), "%ldx%ld", &flags.outputs, &flags.cols) != 2) return false;
+      if (std::sscanf(value.c_str(), "%ldx%ld", &flags.outputs, &flags.cols) != 2) return false;
     } else if (arg.starts_with("--rows=")) {
       flags.rows.clear();
       for (const std::string& item : split(value)) flags.rows.push_back(std::max(1, std::atoi(item.c_str())));

@@ -218,7 +218,7 @@ struct Vec {
     std::memcpy(p, h, sizeof h);
   }
   static DI_INLINE F round_bf16(F x) {
-    const I bits = (I)x, nan = x != x;
+    const I bits = (I)x, nan = (bits & 0x7fffffff) > 0x7f800000;
     const I rounded = bits + 0x7fff + ((bits >> 16) & 1);
     return (F)(((rounded & ~nan) | ((bits | 0x400000) & nan)) & static_cast<int32_t>(0xffff0000u));
   }
