@@ -1,4 +1,4 @@
-// index_select.h's scores over Vec: heads lie in lanes, four keys go through at once. With bf16 dot products a lane takes two numbers of
+// index_select.h's scores over Vec: heads lie in lanes, eight keys go through at once. With bf16 dot products a lane takes two numbers of
 // its head at a time. Included by v41_<isa>.cc.
 #pragma once
 
@@ -8,7 +8,7 @@
 namespace deepinfer {
 namespace {
 
-constexpr int kKeys = 4;
+constexpr int kKeys = 8, kHeadVectors = Vec::kLanes == 16 ? 2 : 1;
 
 // scratch: the weights of all heads, zeros after the last up to whole vectors; then the query, [dim][heads] floats, or with bf16 products
 // [dim / 2][heads] pairs.
@@ -30,23 +30,28 @@ void spread_query(const IndexScoreParams& p) {
   }
 }
 
-// sum[j] = products of the lanes' heads with key j. panel: of these heads.
-DI_INLINE void key_products(const bf16* keys, int32_t dim, const float* panel, int32_t heads, Vec::F (&sum)[kKeys]) {
-  each<kKeys>([&](auto j) __attribute__((always_inline)) { sum[j] = Vec::zero(); });
+// sum[v * kKeys + j] = products of the heads in vector v with key j, HV vectors of heads. As many sums as hide the latency of a product.
+template <int HV>
+DI_INLINE void key_products(const bf16* keys, int32_t dim, const float* panel, int32_t heads, Vec::F (&sum)[HV * kKeys]) {
+  each<HV * kKeys>([&](auto i) __attribute__((always_inline)) { sum[i] = Vec::zero(); });
 #if defined(__AVX512BF16__)
   for (int32_t i = 0; i < dim; i += 2, panel += heads) {
-    const auto q = reinterpret_cast<__m512bh>(_mm512_loadu_ps(panel));
+    __m512bh q[HV];
+    each<HV>([&](auto v) __attribute__((always_inline)) { q[v] = reinterpret_cast<__m512bh>(_mm512_loadu_ps(panel + v * Vec::kLanes)); });
     each<kKeys>([&](auto j) __attribute__((always_inline)) {
       int32_t pair;
       std::memcpy(&pair, keys + j * kMaxIndexDim + i, 4);
-      sum[j] = _mm512_dpbf16_ps(sum[j], q, reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair)));
+      const auto key = reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
+      each<HV>([&](auto v) __attribute__((always_inline)) { sum[v * kKeys + j] = _mm512_dpbf16_ps(sum[v * kKeys + j], q[v], key); });
     });
   }
 #else
   for (int32_t i = 0; i < dim; ++i, panel += heads) {
-    const Vec::F q = Vec::load(panel);
+    Vec::F q[HV];
+    each<HV>([&](auto v) __attribute__((always_inline)) { q[v] = Vec::load(panel + v * Vec::kLanes); });
     each<kKeys>([&](auto j) __attribute__((always_inline)) {
-      sum[j] = Vec::fma(q, Vec::set1(float_of(int32_t{keys[j * kMaxIndexDim + i].bits} << 16)), sum[j]);
+      const Vec::F key = Vec::set1(float_of(int32_t{keys[j * kMaxIndexDim + i].bits} << 16));
+      each<HV>([&](auto v) __attribute__((always_inline)) { sum[v * kKeys + j] = Vec::fma(q[v], key, sum[v * kKeys + j]); });
     });
   }
 #endif
@@ -64,16 +69,22 @@ void index_scores_impl(const IndexScoreParams& p) {
     }
     Vec::F total[kKeys];
     each<kKeys>([&](auto j) __attribute__((always_inline)) { total[j] = Vec::zero(); });
-    for (int32_t h = 0; h < heads; h += Vec::kLanes) {
-      Vec::F sum[kKeys];
-      key_products(keys, dim, p.scratch + heads + h, heads, sum);
-      const Vec::F weight = Vec::load(p.scratch + h);
-      each<kKeys>([&](auto j) __attribute__((always_inline)) {
-        total[j] = Vec::add(total[j], Vec::round_bf16(Vec::mul(Vec::max(Vec::round_bf16(sum[j]), Vec::zero()), weight)));
+    const auto add = [&](int32_t h, auto vectors) __attribute__((always_inline)) {
+      constexpr int kVectors = vectors;
+      Vec::F sum[kVectors * kKeys];
+      key_products<kVectors>(keys, dim, p.scratch + heads + h, heads, sum);
+      each<kVectors>([&](auto v) __attribute__((always_inline)) {
+        const Vec::F weight = Vec::load(p.scratch + h + v * Vec::kLanes);
+        each<kKeys>([&](auto j) __attribute__((always_inline)) {
+          total[j] = Vec::add(total[j], Vec::round_bf16(Vec::mul(Vec::max(Vec::round_bf16(sum[v * kKeys + j]), Vec::zero()), weight)));
+        });
       });
-    }
+    };
+    int32_t h = 0;
+    for (; h + kHeadVectors * Vec::kLanes <= heads; h += kHeadVectors * Vec::kLanes) add(h, std::integral_constant<int, kHeadVectors>());
+    for (; h < heads; h += Vec::kLanes) add(h, std::integral_constant<int, 1>());
     float scores[kKeys];
-    Vec::store_sums(scores, total[0], total[1], total[2], total[3]);
+    each<kKeys / 4>([&](auto q) __attribute__((always_inline)) { Vec::store_sums(scores + q * 4, total[q * 4], total[q * 4 + 1], total[q * 4 + 2], total[q * 4 + 3]); });
     for (int32_t j = 0; j < count; ++j) p.scores[t + j] = float_of(round16(scores[j]) << 16);
   }
 }
