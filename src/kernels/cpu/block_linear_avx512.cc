@@ -16,7 +16,7 @@ namespace {
 constexpr int kGroup = 4;                 // outputs taken together for few rows
 constexpr int kWideGroup = 8;             // and for many: the wider, the fewer reads of activations from the L2 cache
 constexpr int kTileRows = 3;              // 24 sums; 8 registers for the rest
-constexpr int kDirectRows = 4;            // rows up to which nothing is decoded into memory
+constexpr int kDirectRows = 6;            // rows up to which nothing is decoded into memory
 constexpr int64_t kDepth = 2048;          // inputs of a decoded chunk: 16 KiB
 constexpr int64_t kRowBlock = 96;         // most rows whose partial sums wait while chunks pass
 constexpr int64_t kCacheBytes = 512 << 10;  // of activations, in the L2 cache while weights pass
@@ -375,6 +375,8 @@ void multiply(const Bf16Rows& x, const Matrix& w, int64_t begin, int64_t end, co
     case 2: return multiply_few<Decoder, 2>(x, w, begin, end, out);
     case 3: return multiply_few<Decoder, 3>(x, w, begin, end, out);
     case 4: return multiply_few<Decoder, 4>(x, w, begin, end, out);
+    case 5: return multiply_few<Decoder, 5>(x, w, begin, end, out);
+    case 6: return multiply_few<Decoder, 6>(x, w, begin, end, out);
     default: return multiply_many(x, w, begin, end, out);
   }
 }
