@@ -30,6 +30,8 @@ struct SamplingParams {
   int32_t top_logprobs = -1;        // -1: no logprobs; 0..kMaxTopLogprobs: the token's and that many of the most likely
   int32_t max_tokens = 16;          // >= 1
   int32_t min_tokens = 0;           // stop tokens cannot be sampled before this many
+  int32_t thinking_budget = -1;     // >= 0: when this many tokens were sampled and none was thinking_end, the next one is; -1: off
+  TokenId thinking_end = -1;        // the token that ends reasoning; for prompts that end inside of it
   bool ignore_eos = false;          // the model's own stop tokens do not end the sequence
   std::vector<TokenId> stop_token_ids;  // in addition to the model's own
 };

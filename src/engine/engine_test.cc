@@ -154,6 +154,29 @@ TEST(Engine, StopsWhereItShould) {
   EXPECT_TRUE(with_eos.answer(ignoring).same_output(free));
 }
 
+TEST(Engine, ABudgetEndsThinking) {
+  Server server;
+  const ChoiceResult free = server.answer(request_of(9, 40));
+  TokenId never = 0;  // a token that the model does not come to by itself
+  while (std::find(free.tokens.begin(), free.tokens.end(), never) != free.tokens.end()) ++never;
+  Request request = request_of(9, 40);
+  request.sampling.thinking_end = never;
+  for (const int32_t budget : {0, 1, 7, 39}) {
+    request.sampling.thinking_budget = budget;
+    const ChoiceResult cut = server.answer(request);
+    ASSERT_EQ(cut.tokens.size(), 40u);
+    EXPECT_TRUE(std::equal(cut.tokens.begin(), cut.tokens.begin() + budget, free.tokens.begin())) << budget;
+    EXPECT_EQ(cut.tokens[static_cast<size_t>(budget)], never);
+    EXPECT_TRUE(cut.same_output(server.answer(request))) << "again, and from the cache";
+  }
+  // Thinking that ends before the budget is left alone, and so is everything after it.
+  request.sampling.thinking_end = free.tokens[3];
+  request.sampling.thinking_budget = 20;
+  EXPECT_TRUE(server.answer(request).same_output(free));
+  request.sampling.thinking_budget = -1;
+  EXPECT_TRUE(server.answer(request).same_output(free));
+}
+
 TEST(Engine, TheContextEndsASequence) {
   Server server({.model = {.max_context = 64}});
   const ChoiceResult result = server.answer(request_of(60, 1000));
@@ -202,6 +225,11 @@ TEST(Engine, RefusesWhatIsOutOfRange) {
   refused([](Request& r) { r.sampling.min_tokens = 5; });
   refused([](Request& r) { r.sampling.stop_token_ids.assign(17, 1); });
   refused([](Request& r) { r.sampling.stop_token_ids = {97}; });
+  refused([](Request& r) { r.sampling.thinking_budget = 0; });
+  refused([](Request& r) {
+    r.sampling.thinking_budget = 4;
+    r.sampling.thinking_end = 97;
+  });
 }
 
 TEST(Engine, AFaultEndsItsRequestAlone) {

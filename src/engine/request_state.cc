@@ -38,6 +38,9 @@ Result<> check_sampling(const SamplingParams& p, int32_t vocab_size) {
   DI_TRY(check_range("top_logprobs", p.top_logprobs, p.top_logprobs >= -1 && p.top_logprobs <= kMaxTopLogprobs, "between 0 and 20, or -1"));
   DI_TRY(check_range("max_tokens", p.max_tokens, p.max_tokens >= 1, "at least 1"));
   DI_TRY(check_range("min_tokens", p.min_tokens, p.min_tokens >= 0 && p.min_tokens <= p.max_tokens, "between 0 and max_tokens"));
+  if (p.thinking_budget >= 0) {
+    DI_TRY(check_tokens("thinking_end", {&p.thinking_end, 1}, vocab_size));
+  }
   if (p.stop_token_ids.size() > static_cast<size_t>(kMaxStopTokens)) {
     return invalid("stop_token_ids has " + std::to_string(p.stop_token_ids.size()) + " entries; at most " + std::to_string(kMaxStopTokens));
   }

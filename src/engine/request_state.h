@@ -28,6 +28,7 @@ struct SequenceState : sched::Sequence {
   RequestState* request = nullptr;
   int32_t choice = 0;
   TokenCounts counts;  // kept only if the penalties ask for it
+  bool thinking_ended = false;  // SamplingParams::thinking_end was sampled
 
   int32_t num_output_tokens() const { return num_tokens() - num_prompt_tokens; }
 };

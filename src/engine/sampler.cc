@@ -78,7 +78,11 @@ Sample Sampler::sample(float* logits, const SampleInput& input, Scratch& scratch
   const Candidate best = find_best(row);
   if (!std::isfinite(best.logit)) return sample;
   sample.valid = true;
-  sample.token = input.params->temperature == 0 ? best.id : draw(row, best.logit, input, scratch);
+  if (input.forced >= 0) {
+    sample.token = input.forced;
+  } else {
+    sample.token = input.params->temperature == 0 ? best.id : draw(row, best.logit, input, scratch);
+  }
   if (input.params->top_logprobs >= 0) report(row, best.logit, *input.params, sample, scratch);
   return sample;
 }

@@ -130,6 +130,8 @@ void Stepper::sample_row(const SequenceState& sequence, int32_t row, Sampler::Sc
   const RequestState& request = *sequence.request;
   SampleInput input{.params = &request.sampling, .counts = &sequence.counts, .choice = sequence.choice, .position = sequence.num_tokens()};
   if (sequence.num_output_tokens() < request.sampling.min_tokens) input.banned = request.stop_tokens;
+  const bool thought_enough = request.sampling.thinking_budget >= 0 && sequence.num_output_tokens() >= request.sampling.thinking_budget;
+  if (thought_enough && !sequence.thinking_ended) input.forced = request.sampling.thinking_end;
   float* logits = logits_.get() + static_cast<size_t>(row) * static_cast<size_t>(model_.info().vocab_size);
   samples_[static_cast<size_t>(row)] = sampler_.sample(logits, input, scratch);
 }
@@ -144,6 +146,7 @@ void Stepper::deliver(SequenceState& sequence, const Sample& sample) {
   }
   scheduler_.append_token(sequence, sample.token);
   if (uses_counts(request.sampling)) sequence.counts.add_sampled(sample.token);
+  if (sample.token == request.sampling.thinking_end) sequence.thinking_ended = true;
   totals_.generation_tokens_total += 1;
   TokenEvent event = event_for(sequence);
   event.has_token = true;
