@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "api/routes.h"
 
 namespace deepinfer::api {
 namespace {
@@ -38,24 +37,6 @@ TEST(ApiKeys, AcceptsEitherHeader) {
   EXPECT_EQ(presented_key("Basic abc", "x"), "x");
   EXPECT_EQ(presented_key("", " x "), "x");
   EXPECT_EQ(presented_key("", ""), "");
-}
-
-TEST(Routes, FindsEndpoints) {
-  EXPECT_EQ(find_route("/v1/chat/completions").endpoint, Endpoint::kChat);
-  EXPECT_EQ(find_route("/chat/completions?x=1").endpoint, Endpoint::kChat);
-  EXPECT_EQ(find_route("/beta/chat/completions").endpoint, Endpoint::kChat);
-  EXPECT_EQ(find_route("/beta/v1/completions/").endpoint, Endpoint::kCompletions);
-  EXPECT_EQ(find_route("/beta/models").endpoint, Endpoint::kUnknown);
-  EXPECT_EQ(find_route("/v1/models").endpoint, Endpoint::kModels);
-  EXPECT_EQ(find_route("/v1/models/a%2Fb").model_id, "a/b");
-  EXPECT_EQ(find_route("/v1/models/a/b").model_id, "a/b");
-  EXPECT_EQ(find_route("/tokenize").endpoint, Endpoint::kTokenize);
-  EXPECT_TRUE(find_route("/v1/embeddings").known_elsewhere);
-  EXPECT_TRUE(find_route("/v1/audio/speech").known_elsewhere);
-  EXPECT_FALSE(find_route("/v1/audiobook").known_elsewhere);
-  for (const char* target : {"", "/", "*", "/v1", "/v1/", "//", "/v1chat/completions", "/v1/v1/models", "http://a/v1/models"}) {
-    EXPECT_EQ(find_route(target).endpoint, Endpoint::kUnknown) << target;
-  }
 }
 
 }  // namespace

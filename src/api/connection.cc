@@ -11,7 +11,9 @@
 #include <boost/beast/http/string_body.hpp>
 
 #include "api/generation_run.h"
+#include "api/openapi.h"
 #include "api/routes.h"
+#include "recipe/fields.h"
 
 // g++ 12 takes a coroutine frame's own operator delete for a mismatch with its operator new, which it inlined.
 #if defined(__GNUC__) && !defined(__clang__)
@@ -47,20 +49,30 @@ bool is_header_list(std::string_view text) {
   });
 }
 
-Response malformed(const error_code& error) {
-  const auto with_status = [&](int status, std::string_view code, std::string message) {
+// What is wrong with a request whose route is not known, or no longer matters.
+ApiError malformed(const error_code& error) {
+  const auto with_status = [](int status, std::string_view code, std::string message) {
     ApiError out = bad_request(std::move(message));
     out.status = status;
     out.code = code;
-    Response response = error_response(out);
-    response.close = true;
-    return response;
+    return out;
   };
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
     return with_status(431, "header_too_large", "the head of the request is too large");
   }
   if (error == http::error::body_limit) return with_status(413, "request_too_large", "the body of the request is too large");
   return with_status(400, "invalid_request_error", fmt::format("malformed HTTP request: {}", error.message()));
+}
+
+ApiError too_slow(std::string_view what) {
+  ApiError out = bad_request(fmt::format("{} did not arrive in time", what));
+  out.status = 408;
+  return out;
+}
+
+Response closing(Response response) {
+  response.close = true;
+  return response;
 }
 
 }  // namespace
@@ -79,6 +91,8 @@ struct Connection::Incoming {
   std::string_view header(http::field name) const { return view(parser.get()[name]); }
   std::string_view header(std::string_view name) const { return view(parser.get()[boost::beast::string_view(name.data(), name.size())]); }
 
+  Response error(const ApiError& error) const { return error_response(error, shape, record.id); }
+
   bool may_skip_body() const {
     return !parser.chunked() && parser.content_length().value_or(0) <= kUncountedBody && header(http::field::expect).empty();
   }
@@ -89,6 +103,7 @@ struct Connection::Incoming {
   Route route;
   std::string tenant;
   Framing framing;
+  ErrorShape shape = ErrorShape::kOpenAi;
   Headers headers;         // that every answer to this request has
   RequestRecord record;
   size_t reserved = 0;     // of Service::pending_body_bytes
@@ -262,11 +277,8 @@ asio::awaitable<bool> Connection::read_head(Incoming& in) {
     const Fill fill = co_await more(deadline);
     if (fill == Fill::kData) continue;
     if (fill == Fill::kTimeout) {
-      ApiError timeout = bad_request("the request did not arrive in time");
-      timeout.status = 408;
-      Response response = error_response(timeout);
-      response.close = true;
       in.record.id = service_.new_id("req_");
+      Response response = closing(in.error(too_slow("the request")));
       co_await send(in, std::move(response));
       finish_record(in);
     }
@@ -275,7 +287,8 @@ asio::awaitable<bool> Connection::read_head(Incoming& in) {
   if (error && error != http::error::need_more) {
     in.record.id = service_.new_id("req_");
     in.headers.emplace_back("x-request-id", in.record.id);
-    co_await send(in, malformed(error));
+    Response response = closing(in.error(malformed(error)));
+    co_await send(in, std::move(response));
     finish_record(in);
     co_return false;
   }
@@ -292,10 +305,7 @@ asio::awaitable<bool> Connection::read_body(Incoming& in) {
     if (buffer_.empty()) {
       const Fill fill = co_await more(deadline);
       if (fill == Fill::kTimeout) {
-        ApiError timeout = bad_request("the body of the request did not arrive in time");
-        timeout.status = 408;
-        Response response = error_response(timeout);
-        response.close = true;
+        Response response = closing(in.error(too_slow("the body of the request")));
         co_await send(in, std::move(response));
       }
       if (fill != Fill::kData) co_return false;
@@ -304,7 +314,8 @@ asio::awaitable<bool> Connection::read_body(Incoming& in) {
     const size_t used = in.parser.put(asio::buffer(buffer_), error);
     buffer_.erase(0, used);
     if (error && error != http::error::need_more) {
-      co_await send(in, malformed(error));
+      Response response = closing(in.error(malformed(error)));
+      co_await send(in, std::move(response));
       co_return false;
     }
     // The parser may want more than is here, for example of a chunk's head.
@@ -320,6 +331,7 @@ asio::awaitable<bool> Connection::answer(Incoming& in) {
   in.route = find_route(view(head.target()));
   in.framing = {.version = static_cast<int>(head.version()), .keep_alive = in.parser.keep_alive(), .head_only = head.method() == http::verb::head};
   in.record.endpoint = endpoint_name(in.route.endpoint);
+  in.shape = error_shape(in);
   const std::string_view given_id = in.header("x-request-id");
   in.record.id = is_request_id(given_id) ? std::string(given_id) : service_.new_id("req_");
   add_common_headers(in);
@@ -335,14 +347,23 @@ asio::awaitable<bool> Connection::answer(Incoming& in) {
     co_return co_await send(in, std::move(*refusal));
   }
   if (!co_await read_body(in)) co_return false;
-  if (allowed_method(in.route.endpoint) == "GET") co_return co_await send(in, small_answer(in));
-  Call call{.endpoint = in.route.endpoint, .body = std::move(in.parser.get().body()), .tenant = in.tenant};
+  if (answers_at_once(in.route.endpoint)) {
+    Response response = small_answer(in);
+    co_return co_await send(in, std::move(response));
+  }
+  Call call{.endpoint = in.route.endpoint,
+            .remove = head.method() == http::verb::delete_,
+            .id = in.route.id,
+            .query = std::string(in.route.query),
+            .body = std::move(in.parser.get().body()),
+            .tenant = in.tenant};
   if (service_.options.log.with_bodies) in.record.body = call.body;
   Outcome outcome = co_await prepare_elsewhere(std::move(call));
   in.release();
+  if (const ApiError* error = std::get_if<ApiError>(&outcome)) outcome = in.error(*error);
   if (Response* response = std::get_if<Response>(&outcome)) co_return co_await send(in, std::move(*response));
   in.framing.keep_alive = in.framing.keep_alive && !closing_ && !service_.draining;
-  GenerationRun run(*this, std::move(std::get<Generation>(outcome)), in.framing, in.headers, in.record.endpoint, in.arrived, in.record);
+  GenerationRun run(*this, std::move(std::get<Generation>(outcome)), in.framing, in.headers, in.shape, in.arrived, in.record);
   co_return co_await run.run();
 }
 
@@ -350,13 +371,13 @@ asio::awaitable<bool> Connection::answer(Incoming& in) {
 std::optional<Response> Connection::check_head(Incoming& in) const {
   const auto& head = in.parser.get();
   if (in.framing.version != 10 && in.framing.version != 11) {
-    Response response = malformed(http::error::bad_version);
-    response.status = 505;
-    return response;
+    ApiError error = malformed(http::error::bad_version);
+    error.status = 505;
+    return closing(in.error(error));
   }
   if (head.method() == http::verb::options && !service_.options.cors_origins.empty()) {
     Response preflight{.status = 204, .content_type = ""};
-    preflight.headers = {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"}, {"Access-Control-Max-Age", "86400"}};
+    preflight.headers = {{"Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS"}, {"Access-Control-Max-Age", "86400"}};
     const std::string_view asked = in.header(http::field::access_control_request_headers);
     if (!asked.empty() && is_header_list(asked)) preflight.headers.emplace_back("Access-Control-Allow-Headers", asked);
     return preflight;
@@ -364,20 +385,19 @@ std::optional<Response> Connection::check_head(Incoming& in) const {
   if (service_.options.keys.required() && needs_key(in.route.endpoint)) {
     const std::string_view key = presented_key(in.header(http::field::authorization), in.header("x-api-key"));
     std::optional<std::string> tenant = service_.options.keys.tenant_of(key);
-    if (!tenant) return error_response(missing_key(!key.empty()));
+    if (!tenant) return in.error(missing_key(!key.empty()));
     in.tenant = std::move(*tenant);
   }
   if (in.route.endpoint == Endpoint::kUnknown) {
-    return error_response(not_found(in.route.known_elsewhere ? "this path is not supported by this model server"
-                                                             : fmt::format("there is nothing at {}", view(head.target()).substr(0, 256))));
+    return in.error(not_found(in.route.known_elsewhere ? "this path is not supported by this model server"
+                                                       : fmt::format("there is nothing at {}", recipe::quotable(view(head.target()), 256))));
   }
-  const std::string_view allowed = allowed_method(in.route.endpoint);
-  const bool fits = view(head.method_string()) == allowed || (head.method() == http::verb::head && allowed == "GET");
-  if (!fits) {
+  if (!allows(in.route.endpoint, view(head.method_string()))) {
+    const std::string_view allowed = allowed_methods(in.route.endpoint);
     ApiError error = bad_request(fmt::format("this path takes {} only", allowed));
     error.status = 405;
     error.code = "method_not_allowed";
-    Response response = error_response(error);
+    Response response = in.error(error);
     response.headers.emplace_back("Allow", allowed);
     return response;
   }
@@ -393,43 +413,61 @@ std::optional<Response> Connection::check_size(Incoming& in) {
   if (service_.pending_body_bytes.fetch_add(in.reserved) + in.reserved <= std::max(service_.options.max_pending_body_bytes, limit)) {
     return std::nullopt;
   }
-  return error_response(overloaded("too many large requests at once"));
+  return in.error(overloaded("too many large requests at once"));
+}
+
+// Clients of Messages say so by this header wherever they go; where both kinds of clients come it decides.
+ErrorShape Connection::error_shape(const Incoming& in) {
+  const bool both = !protocol_of(in.route.endpoint) && !in.header("anthropic-version").empty();
+  return both ? ErrorShape::kAnthropic : in.route.shape;
 }
 
 Response Connection::small_answer(const Incoming& in) const {
   switch (in.route.endpoint) {
-    case Endpoint::kModels: return models_response(service_);
-    case Endpoint::kModel: return model_response(service_, in.route.model_id);
+    case Endpoint::kModels: return models_response(service_, in.shape);
+    case Endpoint::kModel: {
+      std::variant<Response, ApiError> model = model_response(service_, in.route.id, in.shape);
+      if (const ApiError* error = std::get_if<ApiError>(&model)) return in.error(*error);
+      return std::move(std::get<Response>(model));
+    }
+    case Endpoint::kOpenApi: return {.body = std::string(openapi_document())};
     case Endpoint::kMetrics:
       return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = service_.metrics.text(service_.inference.stats())};
     case Endpoint::kReady:
       if (service_.queue_is_full(/*num_own=*/0)) {
-        return error_response(queue_full(retry_after_seconds(service_.inference.stats().estimated_queue_seconds)));
+        return in.error(queue_full(retry_after_seconds(service_.inference.stats().estimated_queue_seconds)));
       }
       [[fallthrough]];
-    default: return service_.draining ? error_response(draining()) : Response{.body = "{}"};
+    default: return service_.draining ? in.error(draining()) : Response{.body = "{}"};
   }
 }
 
-asio::awaitable<Outcome> Connection::prepare_elsewhere(Call call) {
-  const auto result = std::make_shared<std::optional<Outcome>>();
-  service_.num_preparing += 1;
-  asio::post(service_.workers, [self = shared_from_this(), result, call = std::move(call)]() mutable {
-    Outcome outcome;
-    try {
-      if (!self->service_.stopping) outcome = prepare(self->service_, std::move(call));
-    } catch (const std::exception&) {
-      outcome = error_response(internal_error("the request could not be prepared"));
-    }
+asio::awaitable<void> Connection::on_worker(std::function<void()> work) {
+  const auto done = std::make_shared<bool>(false);
+  asio::post(service_.workers, [self = shared_from_this(), done, work = std::move(work)]() mutable {
+    if (!self->service_.stopping) work();
     const asio::any_io_executor executor = self->transport_.executor();
-    asio::post(executor, [self = std::move(self), result, outcome = std::move(outcome)]() mutable {
-      *result = std::move(outcome);
+    asio::post(executor, [self = std::move(self), done, work = std::move(work)] {
+      *done = true;
       self->signal();
     });
   });
-  while (!*result) co_await wait_until(Time::max());
+  while (!*done) co_await wait_until(Time::max());
+}
+
+asio::awaitable<Outcome> Connection::prepare_elsewhere(Call call) {
+  const auto outcome = std::make_shared<Outcome>();
+  service_.num_preparing += 1;
+  std::function<void()> work = [&service = service_, outcome, call = std::move(call)]() mutable {
+    try {
+      *outcome = prepare(service, std::move(call));
+    } catch (const std::exception&) {
+      *outcome = internal_error("the request could not be prepared");
+    }
+  };
+  co_await on_worker(std::move(work));
   service_.num_preparing -= 1;
-  co_return std::move(**result);
+  co_return std::move(*outcome);
 }
 
 asio::awaitable<bool> Connection::send(Incoming& in, Response response) {
@@ -443,6 +481,7 @@ asio::awaitable<bool> Connection::send(Incoming& in, Response response) {
 
 void Connection::add_common_headers(Incoming& in) const {
   in.headers.emplace_back("x-request-id", in.record.id);
+  if (in.shape == ErrorShape::kAnthropic) in.headers.emplace_back("request-id", in.record.id);
   const std::vector<std::string>& origins = service_.options.cors_origins;
   if (origins.empty()) return;
   const std::string_view origin = in.header(http::field::origin);
@@ -454,7 +493,7 @@ void Connection::add_common_headers(Incoming& in) const {
     if (std::find(origins.begin(), origins.end(), origin) == origins.end()) return;
     in.headers.emplace_back("Access-Control-Allow-Origin", origin);
   }
-  in.headers.emplace_back("Access-Control-Expose-Headers", "x-request-id, retry-after");
+  in.headers.emplace_back("Access-Control-Expose-Headers", "x-request-id, request-id, retry-after");
 }
 
 void Connection::finish_record(Incoming& in) {
@@ -462,8 +501,7 @@ void Connection::finish_record(Incoming& in) {
   in.record.e2e_ms = std::chrono::duration<double, std::milli>(steady_clock::now() - in.arrived).count();
   service_.metrics.response_sent(in.record.endpoint, in.record.status);
   const Endpoint endpoint = in.route.endpoint;
-  const bool generating = endpoint == Endpoint::kChat || endpoint == Endpoint::kCompletions;
-  if (generating && in.record.finish.empty()) service_.metrics.request_ended(in.record.endpoint, "refused");
+  if (protocol_of(endpoint) && in.record.finish.empty()) service_.metrics.request_ended(in.record.endpoint, "refused");
   // Probes and scrapes come every few seconds for ever; in the log they would hide the requests.
   const bool probe = endpoint == Endpoint::kHealth || endpoint == Endpoint::kReady || endpoint == Endpoint::kMetrics;
   if (!probe || in.record.status >= 500) service_.options.log.add(in.record);

@@ -42,6 +42,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // --- for whoever answers a request
   asio::awaitable<bool> write(std::string_view data);  // false: the client is gone or too slow
   asio::awaitable<void> wait_until(Time deadline);     // returns at the deadline, or earlier for any signal
+  // Runs `work`, which must not throw, on a worker, and returns when it is done; it is skipped when the server is stopping.
+  asio::awaitable<void> on_worker(std::function<void()> work);
   std::function<void()> waker();                       // signals from any thread, also when this is long gone
   void watch();                                        // keeps a read pending
   bool gone() const { return gone_ || read_error_; }
@@ -63,6 +65,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   std::optional<Response> check_head(Incoming& in) const;
   std::optional<Response> check_size(Incoming& in);
+  static ErrorShape error_shape(const Incoming& in);
   Response small_answer(const Incoming& in) const;
   void add_common_headers(Incoming& in) const;
   void finish_record(Incoming& in);

@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t kMaxRetryAfterSeconds = 3600;
 constexpr int64_t kDrainingRetrySeconds = 5;  // another instance, or this one restarted
+constexpr std::string_view kContextExceeded = "context_length_exceeded";
 
 std::string sentence(std::string text) {
   if (!text.empty() && text.back() != '.') text += '.';
@@ -25,9 +26,38 @@ ApiError make(int status, std::string_view type, std::string_view code, std::str
   return error;
 }
 
+std::string_view anthropic_type(const ApiError& error) {
+  switch (error.status) {
+    case 401: return "authentication_error";
+    case 402: return "billing_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 413: return "request_too_large";
+    case 429: return "rate_limit_error";
+    case 503: return "overloaded_error";
+    default: return error.status >= 500 ? "api_error" : "invalid_request_error";
+  }
+}
+
+// Clients of Messages look for this beginning to know that they have to shorten the conversation.
+std::string anthropic_message(const ApiError& error) {
+  if (error.code != kContextExceeded) return error.message;
+  return fmt::format("prompt is too long: {} tokens > {} maximum. {}", error.num_tokens.value_or(0), error.max_context.value_or(0), error.message);
+}
+
+boost::json::object anthropic_json(const ApiError& error, std::string_view request_id) {
+  boost::json::object inner{{"type", anthropic_type(error)}, {"message", anthropic_message(error)}};
+  return {{"type", "error"}, {"error", std::move(inner)}, {"request_id", request_id}};
+}
+
 }  // namespace
 
-boost::json::object error_json(const ApiError& error) {
+int error_status(const ApiError& error, ErrorShape shape) {
+  return shape == ErrorShape::kAnthropic && error.status == 503 ? 529 : error.status;
+}
+
+boost::json::object error_json(const ApiError& error, ErrorShape shape, std::string_view request_id) {
+  if (shape == ErrorShape::kAnthropic) return anthropic_json(error, request_id);
   boost::json::object inner;
   inner["message"] = error.message;
   inner["type"] = error.type;
@@ -79,13 +109,14 @@ ApiError missing_key(bool one_was_sent) {
 
 ApiError context_exceeded(const LengthProblem& problem) {
   // Clients read the numbers out of this text, in this order: the limit, the sum, its two parts.
-  ApiError error = make(400, "invalid_request_error", "context_length_exceeded",
+  ApiError error = make(400, "invalid_request_error", kContextExceeded,
                         fmt::format("This model's maximum context length is {} tokens. However, you requested {} tokens ({} in the {}, {} in the "
                                     "completion). Please reduce the length of the {} or completion.",
                                     problem.max_context, problem.num_prompt_tokens + problem.max_tokens, problem.num_prompt_tokens,
                                     problem.param, problem.max_tokens, problem.param));
   error.param = problem.param;
   error.num_prompt_tokens = problem.num_prompt_tokens;
+  error.num_tokens = problem.num_prompt_tokens + problem.max_tokens;
   error.max_context = problem.max_context;
   return error;
 }

@@ -1,4 +1,4 @@
-// What a client is told when something is wrong: the one envelope of Chat and text completions, and the HTTP status with it.
+// What a client is told when something is wrong: the HTTP status, and a body in the shape that the clients of a protocol read.
 // The only place that turns Codes into statuses.
 #pragma once
 
@@ -18,10 +18,15 @@ struct ApiError {
   std::string message;
   std::string param;                            // empty: null
   std::optional<int64_t> retry_after_s;         // 429 and 503: tells clients when
-  std::optional<int64_t> num_prompt_tokens, max_context;  // context_length_exceeded
+  std::optional<int64_t> num_prompt_tokens, num_tokens, max_context;  // context_length_exceeded; num_tokens: prompt and answer
 };
 
-boost::json::object error_json(const ApiError& error);
+// Clients of Messages read {"type":"error","error":{"type","message"},"request_id"}; all others {"error":{"message","type","param","code"}}.
+enum class ErrorShape : uint8_t { kOpenAi, kAnthropic };
+
+boost::json::object error_json(const ApiError& error, ErrorShape shape, std::string_view request_id);
+// The status with which a shape says this; they differ for an overloaded server.
+int error_status(const ApiError& error, ErrorShape shape);
 
 ApiError bad_request(std::string message, std::string param = "");
 ApiError bad_field(const recipe::FieldProblem& problem);
@@ -34,7 +39,7 @@ ApiError missing_key(bool one_was_sent);
 
 struct LengthProblem {
   int64_t num_prompt_tokens, max_tokens, max_context;  // max_tokens 0: none was asked for
-  std::string_view param;                              // "messages" or "prompt"
+  std::string_view param;                              // "messages", "input" or "prompt"
 };
 ApiError context_exceeded(const LengthProblem& problem);
 

@@ -1,10 +1,12 @@
 #include "api/generation_run.h"
 
+#include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 
 #include "base/check.h"
 
 namespace deepinfer::api {
+namespace json = boost::json;
 namespace {
 
 using std::chrono::steady_clock;
@@ -18,25 +20,30 @@ int64_t to_ns(Connection::Time time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
 
+// An end that came without anything of an answer.
+bool is_fault(const TokenEvent& event) {
+  return !event.has_token && (event.finished == FinishReason::kError || event.finished == FinishReason::kCancelled);
+}
+
 ApiError failure(const recipe::Answer& answer) {
   return answer.cancelled() ? overloaded(answer.error()) : internal_error(answer.error());
 }
 
 }  // namespace
 
-GenerationRun::GenerationRun(Connection& connection, Generation generation, Framing framing, Headers headers, std::string_view endpoint,
+GenerationRun::GenerationRun(Connection& connection, Generation generation, Framing framing, Headers headers, ErrorShape shape,
                              Connection::Time arrived, RequestRecord& record)
     : connection_(connection),
       service_(connection.service()),
       generation_(std::move(generation)),
       framing_(framing),
       headers_(std::move(headers)),
-      endpoint_(endpoint),
+      shape_(shape),
       arrived_(arrived),
       record_(record),
       last_sent_(steady_clock::now()) {
   const recipe::AnswerInfo& info = generation_.info;
-  answer_ = generation_.chat ? recipe::make_chat_answer(info, service_.tokenizer) : recipe::make_completion_answer(info, service_.tokenizer);
+  answer_ = recipe::make_answer(generation_.protocol, info, service_.tokenizer);
   choices_.reserve(static_cast<size_t>(info.n));
   for (int32_t i = 0; i < info.n; ++i) {
     choices_.push_back({.parser = recipe::OutputParser(service_.tokenizer, generation_.output)});
@@ -50,14 +57,21 @@ GenerationRun::GenerationRun(Connection& connection, Generation generation, Fram
 
 GenerationRun::~GenerationRun() {
   mailbox_->close();
+  service_.live.remove(generation_.info.id);
   if (id_ != 0 && !all_ended()) cancel();
 }
 
 asio::awaitable<bool> GenerationRun::run() {
   record_.usage.prompt_tokens = static_cast<int32_t>(generation_.request.prompt.size());
+  live_.tenant = generation_.request.tenant;
   const Result<RequestId> id = service_.inference.submit(std::move(generation_.request), mailbox_);
   if (!id) co_return co_await refuse(from_error(id.error(), service_.inference.stats().estimated_queue_seconds));
   id_ = *id;
+  if (generation_.protocol == recipe::Protocol::kResponses) {
+    live_.request = id_;
+    live_.response = json::serialize(answer_->body());
+    service_.live.add(generation_.info.id, live_);
+  }
   while (true) {
     connection_.watch();
     if (connection_.gone()) abandon("the client closed the connection");
@@ -74,7 +88,7 @@ asio::awaitable<bool> GenerationRun::run() {
       co_await connection_.wait_until(next_deadline());
       if (next_deadline() > steady_clock::now()) continue;
       // The deadline passed without frames: the stream shows that it lives.
-      if (head_sent_) frames_ += recipe::kSseKeepAlive;
+      if (head_sent_) frames_ += answer_->keep_alive();
       const bool sent = co_await send_frames(/*last=*/false);
       if (!sent) abandon("the client took too long to read");
     }
@@ -95,8 +109,13 @@ void GenerationRun::on_event(const TimedEvent& timed) {
   CHECK(!choice.ended);  // one end event a choice, nothing after it
   if (event.has_token) note_token(choice, timed.at_ns);
   const bool was_stopped = choice.parser.stopped();
+  if (generation_.info.stream && !begun_ && (!is_fault(event) || *live_.cancelled)) {
+    begun_ = true;
+    answer_->begin_stream(event.usage, frames_);
+  }
   outputs_.clear();
   choice.parser.push(event, outputs_);
+  if (*live_.cancelled) answer_->allow_cancel();
   for (const recipe::OutputEvent& output : outputs_) answer_->on_output(event.choice, output, frames_);
   if (event.finished) {
     choice.ended = true;
@@ -138,9 +157,9 @@ void GenerationRun::abandon(std::string_view reason) {
 }
 
 asio::awaitable<bool> GenerationRun::refuse(const ApiError& error) {
-  Response response = error_response(error);
+  Response response = error_response(error, shape_, record_.id);
   response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
-  record_.status = error.status;
+  record_.status = response.status;
   record_.error = error.message;
   co_return co_await connection_.write(format_response(response, framing_)) && framing_.keep_alive;
 }
@@ -151,11 +170,10 @@ asio::awaitable<void> GenerationRun::report_failure() {
   record_.status = error.status;
   record_.error = error.message;
   if (head_sent_) {
-    recipe::append_sse(error_json(error), frames_);
-    frames_ += recipe::kSseDone;
+    answer_->fail_stream(error_json(error, shape_, record_.id), error.message, frames_);
     co_await send_frames(/*last=*/true);
   } else {
-    Response response = error_response(error);
+    Response response = error_response(error, shape_, record_.id);
     response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
     co_await connection_.write(format_response(response, {.version = framing_.version, .keep_alive = false}));
   }
@@ -191,16 +209,34 @@ Connection::Time GenerationRun::next_deadline() const {
 asio::awaitable<bool> GenerationRun::finish() {
   finish_record();
   if (discarding_) co_return false;
+  co_await keep();
   if (generation_.info.stream) {
     answer_->end_stream(frames_);
     const bool sent = co_await send_frames(/*last=*/true);
     if (!sent) record_.status = kClientClosedRequest;
     co_return sent && framing_.keep_alive && framing_.version == 11;
   }
-  const Response response{.body = answer_->body(), .headers = headers_};
+  const Response response{.body = json::serialize(answer_->body()), .headers = headers_};
   const bool sent = co_await connection_.write(format_response(response, framing_));
   record_.status = sent ? 200 : kClientClosedRequest;
   co_return sent && framing_.keep_alive;
+}
+
+// Before the client hears of the end, so that it finds what it was told of.
+asio::awaitable<void> GenerationRun::keep() {
+  if (!generation_.keep) co_return;
+  StoredResponse stored{.id = generation_.info.id,
+                        .tenant = live_.tenant,
+                        .created_unix_s = generation_.info.created_unix_s,
+                        .previous_id = std::move(generation_.keep->previous_id),
+                        .response = json::serialize(answer_->body()),
+                        .input = std::move(generation_.keep->input)};
+  const auto kept = std::make_shared<Result<>>(Error{Code::kUnavailable, "the server is stopping"});
+  std::function<void()> work = [&service = service_, kept, stored = std::move(stored)] { *kept = service.store->put(stored, unix_now()); };
+  co_await connection_.on_worker(std::move(work));
+  if (*kept) co_return;
+  record_.error = "not kept: " + kept->error().message;
+  answer_->mark_unkept();
 }
 
 void GenerationRun::finish_record() {
@@ -212,7 +248,7 @@ void GenerationRun::finish_record() {
   }
   if (first_token_ns_ != 0) record_.ttft_ms = seconds(first_token_ns_ - to_ns(arrived_)) * 1e3;
   if (num_intervals_ > 0) record_.tpot_ms = interval_sum_s_ / static_cast<double>(num_intervals_) * 1e3;
-  service_.metrics.request_ended(endpoint_, record_.finish);
+  service_.metrics.request_ended(record_.endpoint, record_.finish);
   service_.metrics.answered(seconds(to_ns(steady_clock::now()) - to_ns(arrived_)), record_.usage);
 }
 

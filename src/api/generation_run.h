@@ -17,8 +17,8 @@ namespace deepinfer::api {
 class GenerationRun {
  public:
   // record: filled in along the way. arrived: when the request's first byte was there.
-  GenerationRun(Connection& connection, Generation generation, Framing framing, Headers headers, std::string_view endpoint,
-                Connection::Time arrived, RequestRecord& record);
+  GenerationRun(Connection& connection, Generation generation, Framing framing, Headers headers, ErrorShape shape, Connection::Time arrived,
+                RequestRecord& record);
   ~GenerationRun();
   GenerationRun(const GenerationRun&) = delete;
   GenerationRun& operator=(const GenerationRun&) = delete;
@@ -43,6 +43,7 @@ class GenerationRun {
   asio::awaitable<void> report_failure();
   asio::awaitable<bool> send_frames(bool last);  // last: ends the stream
   asio::awaitable<bool> finish();
+  asio::awaitable<void> keep();          // the finished answer, if it is to be kept
   Connection::Time next_deadline() const;
   void finish_record();
 
@@ -51,16 +52,17 @@ class GenerationRun {
   Generation generation_;
   const Framing framing_;
   const Headers headers_;
-  const std::string_view endpoint_;
+  const ErrorShape shape_;
   const Connection::Time arrived_;
   RequestRecord& record_;
 
   std::shared_ptr<Mailbox> mailbox_;
   std::unique_ptr<recipe::Answer> answer_;
+  LiveResponses::Entry live_;            // Responses only
   std::vector<Choice> choices_;
   RequestId id_ = 0;
   int32_t num_ended_ = 0;
-  bool cancelled_ = false, discarding_ = false, head_sent_ = false;
+  bool begun_ = false, cancelled_ = false, discarding_ = false, head_sent_ = false;
   Connection::Time last_sent_;
   std::string frames_;  // made, not yet written
   std::vector<TimedEvent> events_;              // scratch

@@ -23,7 +23,8 @@ struct Response {
   std::string error;   // not sent: what the log says went wrong
 };
 
-Response error_response(const ApiError& error);
+// request_id: repeated in the bodies of the shape that has one.
+Response error_response(const ApiError& error, ErrorShape shape = ErrorShape::kOpenAi, std::string_view request_id = "");
 
 // How the answer is framed, which depends on the request it answers.
 struct Framing {

@@ -6,6 +6,8 @@
 #include <boost/json/value.hpp>
 #include <optional>
 
+#include "recipe/fields.h"
+
 namespace deepinfer::api {
 namespace json = boost::json;
 namespace {
@@ -31,21 +33,25 @@ std::optional<uint32_t> hex4(std::string_view text) {
 bool is_high(uint32_t unit) { return unit >= 0xD800 && unit < 0xDC00; }
 bool is_low(uint32_t unit) { return unit >= 0xDC00 && unit < 0xE000; }
 
-// Depth is bounded by the parser.
-json::value hold(const simdjson::dom::element& element) {
+// Depth is bounded by the parser. repeated: the first key that appears twice in an object.
+json::value hold(const simdjson::dom::element& element, std::optional<std::string>& repeated) {
   using Type = simdjson::dom::element_type;
   switch (element.type()) {
     case Type::ARRAY: {
       const simdjson::dom::array list = element.get_array().value_unsafe();
       json::array out;
       out.reserve(list.size());
-      for (const simdjson::dom::element item : list) out.push_back(hold(item));
+      for (const simdjson::dom::element item : list) out.push_back(hold(item, repeated));
       return out;
     }
     case Type::OBJECT: {
       const simdjson::dom::object fields = element.get_object().value_unsafe();
       json::object out;
-      for (const auto field : fields) out.insert_or_assign(field.key, hold(field.value));
+      out.reserve(fields.size());
+      for (const auto field : fields) {
+        const bool added = out.emplace(field.key, hold(field.value, repeated)).second;
+        if (!added && !repeated) repeated = std::string(field.key);
+      }
       return out;
     }
     case Type::INT64: return element.get_int64().value_unsafe();
@@ -107,7 +113,10 @@ Result<json::object> read_json_object(std::string body) {
   }
   if (error != simdjson::SUCCESS) return Error{Code::kInvalidArgument, fmt::format("the body is not valid JSON: {}", reason(error))};
   if (!root.is_object()) return Error{Code::kInvalidArgument, "the body must be a JSON object"};
-  return std::move(hold(root).get_object());
+  std::optional<std::string> repeated;
+  json::value held = hold(root, repeated);
+  if (repeated) return Error{Code::kInvalidArgument, fmt::format("the key \"{}\" appears twice in one object", recipe::quotable(*repeated))};
+  return std::move(held.get_object());
 }
 
 }  // namespace deepinfer::api

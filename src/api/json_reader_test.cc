@@ -19,8 +19,11 @@ TEST(JsonReader, KeepsValuesAndKeyOrder) {
             R"({"z":1,"a":[true,false,null,-5,18446744073709551615,"x\n"],"m":{}})");
 }
 
-TEST(JsonReader, LastOfTwoEqualKeysCountsInTheFirstOnesPlace) {
-  EXPECT_EQ(reread(R"({"a":1,"b":2,"a":3})"), R"({"a":3,"b":2})");
+TEST(JsonReader, AKeyTwiceInOneObjectIsRefused) {
+  EXPECT_EQ(reread(R"({"a":1,"b":2,"a":1})"), "error: the key \"a\" appears twice in one object");
+  EXPECT_EQ(reread(R"({"x":[{"y":{"b":null,"\u0062":1}}]})"), "error: the key \"b\" appears twice in one object");
+  EXPECT_EQ(reread(R"({"\ud800":1,"\udfff":2})"), "error: the key \"\uFFFD\" appears twice in one object");
+  EXPECT_EQ(reread(R"({"a":{"a":{"a":1}},"b":{"a":2}})"), R"({"a":{"a":{"a":1}},"b":{"a":2}})");
 }
 
 TEST(JsonReader, LoneSurrogatesBecomeReplacementCharacters) {

@@ -4,11 +4,14 @@
 
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
-#include <chrono>
+#include <algorithm>
+#include <limits>
 
 #include "api/json_reader.h"
+#include "api/kept_responses.h"
 #include "recipe/chat_completions.h"
 #include "recipe/completions.h"
+#include "recipe/fill_in.h"
 
 namespace deepinfer::api {
 namespace json = boost::json;
@@ -18,12 +21,11 @@ namespace {
 template <class T>
 using Or = std::variant<T, ApiError>;
 
-int64_t unix_now() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
+// What sealed reasoning is bound to: nobody else's request can hand it back.
+std::string reasoning_context(const std::string& tenant) { return "reasoning of " + tenant; }
 
 ApiError unknown_model(const Service& service, std::string_view name) {
-  ApiError error = not_found(fmt::format("the model \"{}\" does not exist; this server has \"{}\"", name.substr(0, 256), service.model_name()));
+  ApiError error = not_found(fmt::format("the model \"{}\" does not exist; this server has \"{}\"", recipe::quotable(name), service.model_name()));
   error.code = "model_not_found";
   error.param = "model";
   return error;
@@ -43,16 +45,33 @@ Or<std::string> read_model(const Service& service, const json::object& body, boo
   return std::string(*name);
 }
 
-recipe::OptionsContext options_context(const Service& service) {
-  return {.defaults = service.options.sampling, .vocab_size = service.inference.model().vocab_size};
+recipe::RequestContext request_context(Service& service, const std::string& tenant) {
+  recipe::RequestContext out{.options = {.defaults = service.options.sampling,
+                                         .vocab_size = service.inference.model().vocab_size,
+                                         .dialect = service.options.dialect,
+                                         .accepts_images = service.options.dialect == recipe::Dialect::kV4 ||
+                                                           service.options.dialect == recipe::Dialect::kV4Preview,
+                                         .force_thinking_sampling = service.options.force_thinking_sampling}};
+  out.open_reasoning = [&service, tenant](std::string_view sealed) { return service.sealer.open(sealed, reasoning_context(tenant)); };
+  if (service.store != nullptr) out.stored_items = [&service, tenant](const std::string& id) { return stored_items(service, id, tenant); };
+  return out;
 }
 
-Or<recipe::Prompt> render(const Service& service, const recipe::Conversation& conversation) {
-  if (service.renderer == nullptr) return bad_request("this model has no chat template; use /v1/completions", "messages");
+// The field of a request in which its prompt is.
+std::string_view prompt_field(recipe::Protocol protocol) {
+  switch (protocol) {
+    case recipe::Protocol::kCompletions: return "prompt";
+    case recipe::Protocol::kResponses: return "input";
+    default: return "messages";
+  }
+}
+
+Or<recipe::Prompt> render(const Service& service, const recipe::Conversation& conversation, std::string_view field) {
+  if (service.renderer == nullptr) return bad_request("this model has no chat template; use /v1/completions", std::string(field));
   Result<recipe::Prompt> prompt = service.renderer->render(conversation);
   if (!prompt) {
     ApiError error = from_error(prompt.error(), 0);
-    if (error.status == 400) error.param = "messages";
+    if (error.status == 400) error.param = field;
     return error;
   }
   return std::move(prompt).value();
@@ -70,34 +89,92 @@ bool completions_add_bos(const Service& service) {
   return service.options.completions_add_bos.value_or(service.tokenizer.add_bos());
 }
 
-// What all generating requests have in common once their prompt is known.
-Outcome make_generation(Service& service, recipe::GenerationOptions options, std::vector<TokenId> prompt, std::string model, bool chat) {
-  const std::string_view param = chat ? "messages" : "prompt";
-  if (prompt.empty()) return error_response(bad_request("the prompt is empty", std::string(param)));
+// The prompt of a request in tokens, and how its answer is to be read.
+struct Encoded {
+  std::vector<TokenId> tokens;
+  recipe::AnswerSyntax syntax;
+};
+
+Or<Encoded> encode_text(const Service& service, const recipe::TextPrompt& prompt) {
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt.text)) return Encoded{.tokens = *ids};
+  const std::string& text = std::get<std::string>(prompt.text);
+  if (!prompt.suffix) return Encoded{.tokens = encode(service, text, prompt.parse_special, completions_add_bos(service))};
+  const std::optional<recipe::Prompt> filled = recipe::fill_in_prompt(text, *prompt.suffix, service.tokenizer);
+  if (!filled) return bad_request("suffix is not supported: this model knows no fill in the middle", "suffix");
+  return Encoded{.tokens = recipe::prompt_tokens(*filled, service.tokenizer)};
+}
+
+Or<Encoded> encode_prompt(const Service& service, const recipe::ParsedRequest& request, recipe::Protocol protocol) {
+  if (const auto* text = std::get_if<recipe::TextPrompt>(&request.prompt)) return encode_text(service, *text);
+  Or<recipe::Prompt> rendered = render(service, std::get<recipe::Conversation>(request.prompt), prompt_field(protocol));
+  if (ApiError* error = std::get_if<ApiError>(&rendered)) return std::move(*error);
+  recipe::Prompt& prompt = std::get<recipe::Prompt>(rendered);
+  return Encoded{.tokens = recipe::prompt_tokens(prompt, service.tokenizer), .syntax = std::move(prompt.syntax)};
+}
+
+// Sets max_tokens to what was asked for or what is left.
+std::optional<ApiError> fit_length(const Service& service, int64_t num_prompt, recipe::Protocol protocol, recipe::GenerationOptions& options) {
+  const std::string_view field = prompt_field(protocol);
+  if (num_prompt == 0) return bad_request("the prompt is empty", std::string(field));
   const int64_t max_context = service.inference.model().max_context;
-  const int64_t num_prompt = static_cast<int64_t>(prompt.size());
   const int64_t left = max_context - num_prompt;
   if (left < options.max_tokens.value_or(1)) {
-    return error_response(context_exceeded({.num_prompt_tokens = num_prompt, .max_tokens = options.max_tokens.value_or(0),
-                                            .max_context = max_context, .param = param}));
+    return context_exceeded({.num_prompt_tokens = num_prompt, .max_tokens = options.max_tokens.value_or(0), .max_context = max_context, .param = field});
   }
-  options.sampling.max_tokens = options.max_tokens.value_or(static_cast<int32_t>(left));
-  if (options.sampling.min_tokens > options.sampling.max_tokens) {
-    return error_response(bad_request("min_tokens is above max_tokens", "min_tokens"));
+  const int64_t usual = std::min<int64_t>(left, options.default_max_tokens.value_or(std::numeric_limits<int32_t>::max()));
+  options.sampling.max_tokens = options.max_tokens.value_or(static_cast<int32_t>(usual));
+  if (options.sampling.min_tokens > options.sampling.max_tokens) return bad_request("min_tokens is above max_tokens", "min_tokens");
+  return std::nullopt;
+}
+
+void limit_thinking(const Service& service, const recipe::GenerationOptions& options, const recipe::AnswerSyntax& syntax, SamplingParams& sampling) {
+  const std::optional<TokenId> end = service.tokenizer.special_id("</think>");
+  if (!options.thinking_budget || syntax.start != recipe::AnswerSyntax::Start::kReasoning || !end) return;
+  sampling.thinking_budget = *options.thinking_budget;
+  sampling.thinking_end = *end;
+}
+
+std::string_view id_prefix(recipe::Protocol protocol) {
+  switch (protocol) {
+    case recipe::Protocol::kChat: return "chatcmpl-";
+    case recipe::Protocol::kCompletions: return "cmpl-";
+    case recipe::Protocol::kResponses: return "resp_";
+    case recipe::Protocol::kMessages: break;
   }
+  return "msg_";
+}
+
+// What all generating requests have in common once their prompt is known.
+Outcome make_generation(Service& service, recipe::ParsedRequest parsed, Encoded prompt, std::string model, recipe::Protocol protocol,
+                        const std::string& tenant) {
+  recipe::GenerationOptions& options = parsed.options;
+  if (std::optional<ApiError> error = fit_length(service, static_cast<int64_t>(prompt.tokens.size()), protocol, options)) return std::move(*error);
   if (!options.has_seed) options.sampling.seed = service.random_u64();
-  Generation out;
-  out.chat = chat;
-  out.info = {.id = service.new_id(chat ? "chatcmpl-" : "cmpl-"),
+  limit_thinking(service, options, prompt.syntax, options.sampling);
+  Generation out{.protocol = protocol};
+  out.info = {.id = service.new_id(id_prefix(protocol)),
               .model = std::move(model),
               .system_fingerprint = service.options.system_fingerprint,
               .created_unix_s = unix_now(),
               .n = options.n,
               .stream = options.stream,
               .include_usage = options.include_usage,
-              .logprobs = options.sampling.top_logprobs >= 0};
-  out.output = {.split_reasoning = chat, .stop = std::move(options.stop), .keep_token_events = out.info.logprobs};
-  out.request = {.prompt = std::move(prompt), .sampling = std::move(options.sampling), .n = options.n, .cache_salt = std::move(options.cache_salt)};
+              .logprobs = options.sampling.top_logprobs >= 0,
+              .starts_in_reasoning = prompt.syntax.start == recipe::AnswerSyntax::Start::kReasoning,
+              .echo = std::move(parsed.echo),
+              .tool_names = std::move(parsed.tool_names)};
+  if (parsed.seal_reasoning) {
+    out.info.seal = [&service, tenant](std::string_view text) { return service.sealer.seal(text, reasoning_context(tenant)); };
+  }
+  if (protocol == recipe::Protocol::kResponses && parsed.store && service.store != nullptr) {
+    out.info.echo["store"] = true;
+    out.keep = Keep{.previous_id = parsed.previous_id.value_or(""), .input = json::serialize(parsed.items)};
+  }
+  out.output = {.syntax = std::move(prompt.syntax),
+                .split_reasoning = protocol != recipe::Protocol::kCompletions,
+                .stop = std::move(options.stop),
+                .keep_token_events = out.info.logprobs};
+  out.request = {.prompt = std::move(prompt.tokens), .sampling = std::move(options.sampling), .n = options.n, .tenant = tenant, .cache_salt = std::move(options.cache_salt)};
   return out;
 }
 
@@ -108,49 +185,45 @@ std::optional<ApiError> queue_problem(const Service& service) {
   return queue_full(retry_after_seconds(service.inference.stats().estimated_queue_seconds));
 }
 
-Outcome prepare_chat(Service& service, const json::object& body, std::string model) {
+Or<recipe::ParsedRequest> parse(Service& service, const json::object& body, recipe::Protocol protocol, const std::string& tenant) {
   recipe::Problems problems;
-  std::optional<recipe::ChatRequest> chat = recipe::parse_chat_request(body, options_context(service), problems);
-  if (!chat) return error_response(bad_field(problems.first()));
-  if (const std::optional<ApiError> full = queue_problem(service)) return error_response(*full);
-  Or<recipe::Prompt> prompt = render(service, chat->conversation);
-  if (const ApiError* error = std::get_if<ApiError>(&prompt)) return error_response(*error);
-  const recipe::Prompt& rendered = std::get<recipe::Prompt>(prompt);
-  Outcome out = make_generation(service, std::move(chat->options), recipe::prompt_tokens(rendered, service.tokenizer), std::move(model), true);
-  if (Generation* generation = std::get_if<Generation>(&out)) {
-    generation->info.starts_in_reasoning = rendered.starts_in_reasoning();
-    generation->output.syntax = rendered.syntax;
-  }
-  return out;
+  std::optional<recipe::ParsedRequest> request = recipe::parse_request(protocol, body, request_context(service, tenant), problems);
+  if (!request) return bad_field(problems.first());
+  return std::move(*request);
 }
 
-Outcome prepare_completion(Service& service, const json::object& body, std::string model) {
-  recipe::Problems problems;
-  std::optional<recipe::CompletionRequest> request = recipe::parse_completion_request(body, options_context(service), problems);
-  if (!request) return error_response(bad_field(problems.first()));
-  if (const std::optional<ApiError> full = queue_problem(service)) return error_response(*full);
-  std::vector<TokenId> prompt;
-  if (const std::string* text = std::get_if<std::string>(&request->prompt)) {
-    prompt = encode(service, *text, request->parse_special, completions_add_bos(service));
-  } else {
-    prompt = std::move(std::get<std::vector<TokenId>>(request->prompt));
-  }
-  return make_generation(service, std::move(request->options), std::move(prompt), std::move(model), false);
+Outcome prepare_generation(Service& service, const json::object& body, std::string model, recipe::Protocol protocol, const std::string& tenant) {
+  Or<recipe::ParsedRequest> parsed = parse(service, body, protocol, tenant);
+  if (ApiError* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
+  if (std::optional<ApiError> full = queue_problem(service)) return std::move(*full);
+  recipe::ParsedRequest& request = std::get<recipe::ParsedRequest>(parsed);
+  Or<Encoded> prompt = encode_prompt(service, request, protocol);
+  if (ApiError* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
+  return make_generation(service, std::move(request), std::move(std::get<Encoded>(prompt)), std::move(model), protocol, tenant);
 }
 
-Response tokenize(const Service& service, const json::object& body) {
+// The prompt that the same body would have on /messages.
+Outcome count_tokens(Service& service, const json::object& body, const std::string& tenant) {
+  Or<recipe::ParsedRequest> parsed = parse(service, body, recipe::Protocol::kMessages, tenant);
+  if (ApiError* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
+  Or<Encoded> prompt = encode_prompt(service, std::get<recipe::ParsedRequest>(parsed), recipe::Protocol::kMessages);
+  if (ApiError* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
+  return Response{.body = json::serialize(json::object{{"input_tokens", std::get<Encoded>(prompt).tokens.size()}})};
+}
+
+Outcome tokenize(Service& service, const json::object& body) {
   recipe::Problems problems;
   recipe::FieldReader fields(body, "", problems);
   const bool chat = fields.value("messages") != nullptr;
   const json::string* text = chat ? nullptr : fields.string("prompt");
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);
   if (!chat && text == nullptr) fields.fail("prompt", "prompt or messages is missing");
-  const recipe::Conversation conversation = chat ? recipe::parse_conversation(fields) : recipe::Conversation();
-  if (problems.any()) return error_response(bad_field(problems.first()));
+  const recipe::Conversation conversation = chat ? recipe::parse_conversation(fields, request_context(service, "").options) : recipe::Conversation();
+  if (problems.any()) return bad_field(problems.first());
   std::vector<TokenId> ids;
   if (chat) {
-    const Or<recipe::Prompt> prompt = render(service, conversation);
-    if (const ApiError* error = std::get_if<ApiError>(&prompt)) return error_response(*error);
+    Or<recipe::Prompt> prompt = render(service, conversation, "messages");
+    if (ApiError* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
     ids = recipe::prompt_tokens(std::get<recipe::Prompt>(prompt), service.tokenizer);
   } else {
     ids = encode(service, *text, false, add_special && completions_add_bos(service));
@@ -159,70 +232,77 @@ Response tokenize(const Service& service, const json::object& body) {
   out["count"] = ids.size();
   out["max_model_len"] = service.inference.model().max_context;
   out["tokens"] = json::array(ids.begin(), ids.end());
-  return {.body = json::serialize(out)};
+  return Response{.body = json::serialize(out)};
 }
 
-Response detokenize(const Service& service, const json::object& body) {
+Outcome detokenize(const Service& service, const json::object& body) {
   recipe::Problems problems;
   recipe::FieldReader fields(body, "", problems);
   const json::array* tokens = fields.array("tokens");
   if (tokens == nullptr) fields.fail("tokens", "tokens is missing");
-  if (problems.any()) return error_response(bad_field(problems.first()));
+  if (problems.any()) return bad_field(problems.first());
   const int32_t vocab_size = service.inference.model().vocab_size;
   std::vector<TokenId> ids;
   ids.reserve(tokens->size());
   for (const json::value& value : *tokens) {
     const std::optional<int64_t> id = recipe::exact_integer(value);
     if (!id || *id < 0 || *id >= vocab_size) {
-      return error_response(bad_request(fmt::format("tokens must hold token ids from 0 to {}", vocab_size - 1), "tokens"));
+      return bad_request(fmt::format("tokens must hold token ids from 0 to {}", vocab_size - 1), "tokens");
     }
     ids.push_back(static_cast<TokenId>(*id));
   }
   json::object out;
   out["prompt"] = service.tokenizer.decode(ids, true);
-  return {.body = json::serialize(out)};
+  return Response{.body = json::serialize(out)};
 }
 
-json::object model_json(const Service& service, std::string_view id) {
+json::object model_json(const Service& service, std::string_view id, ErrorShape shape) {
   const ModelCard& card = service.inference.model();
-  json::object out;
-  out["id"] = id;
-  out["object"] = "model";
-  out["created"] = card.created_unix_s;
-  out["owned_by"] = "deepinfer";
-  out["max_model_len"] = card.max_context;
-  return out;
+  if (shape == ErrorShape::kAnthropic) {
+    return {{"type", "model"}, {"id", id}, {"display_name", id}, {"created_at", iso_time(card.created_unix_s * 1000)},
+            {"max_input_tokens", card.max_context}, {"max_tokens", card.max_context}};
+  }
+  return {{"id", id}, {"object", "model"}, {"created", card.created_unix_s}, {"owned_by", "deepinfer"}, {"max_model_len", card.max_context}};
 }
 
 }  // namespace
 
-Response models_response(const Service& service) {
+Response models_response(const Service& service, ErrorShape shape) {
   json::array data;
-  data.push_back(model_json(service, service.model_name()));
-  for (const std::string& alias : service.options.model_aliases) data.push_back(model_json(service, alias));
+  data.push_back(model_json(service, service.model_name(), shape));
+  for (const std::string& alias : service.options.model_aliases) data.push_back(model_json(service, alias, shape));
   json::object out;
-  out["object"] = "list";
+  if (shape == ErrorShape::kAnthropic) {
+    out["has_more"] = false;
+    out["first_id"] = data.front().at("id");
+    out["last_id"] = data.back().at("id");
+  } else {
+    out["object"] = "list";
+  }
   out["data"] = std::move(data);
   return {.body = json::serialize(out)};
 }
 
-Response model_response(const Service& service, const std::string& id) {
-  if (!service.knows_model(id)) return error_response(unknown_model(service, id));
-  return {.body = json::serialize(model_json(service, id))};
+Or<Response> model_response(const Service& service, const std::string& id, ErrorShape shape) {
+  if (!service.knows_model(id)) return unknown_model(service, id);
+  return Response{.body = json::serialize(model_json(service, id, shape))};
 }
 
 Outcome prepare(Service& service, Call call) {
+  switch (call.endpoint) {
+    case Endpoint::kResponse:
+    case Endpoint::kResponseCancel:
+    case Endpoint::kResponseInputItems: return answer_kept_response(service, call);
+    default: break;
+  }
   Result<json::object> body = read_json_object(std::move(call.body));
-  if (!body) return error_response(bad_request(body.error().message));
-  const bool generating = call.endpoint == Endpoint::kChat || call.endpoint == Endpoint::kCompletions;
-  Or<std::string> model = read_model(service, *body, generating);
-  if (const ApiError* error = std::get_if<ApiError>(&model)) return error_response(*error);
-  if (call.endpoint == Endpoint::kTokenize) return tokenize(service, *body);
-  if (call.endpoint == Endpoint::kDetokenize) return detokenize(service, *body);
-  std::string& name = std::get<std::string>(model);
-  Outcome out = call.endpoint == Endpoint::kChat ? prepare_chat(service, *body, std::move(name)) : prepare_completion(service, *body, std::move(name));
-  if (Generation* generation = std::get_if<Generation>(&out)) generation->request.tenant = std::move(call.tenant);
-  return out;
+  if (!body) return bad_request(body.error().message);
+  const std::optional<recipe::Protocol> protocol = protocol_of(call.endpoint);
+  Or<std::string> model = read_model(service, *body, protocol || call.endpoint == Endpoint::kCountTokens);
+  if (ApiError* error = std::get_if<ApiError>(&model)) return std::move(*error);
+  if (protocol) return prepare_generation(service, *body, std::move(std::get<std::string>(model)), *protocol, call.tenant);
+  if (call.endpoint == Endpoint::kCountTokens) return count_tokens(service, *body, call.tenant);
+  return call.endpoint == Endpoint::kTokenize ? tokenize(service, *body) : detokenize(service, *body);
 }
 
 }  // namespace deepinfer::api

@@ -2,6 +2,7 @@
 // take time to render and tokenise. The order of checks is part of the contract: JSON, model, fields, queue, conversion, context.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -10,28 +11,38 @@
 #include "api/service.h"
 #include "recipe/answer.h"
 #include "recipe/output.h"
+#include "recipe/protocol.h"
 
 namespace deepinfer::api {
 
 struct Call {
   Endpoint endpoint = Endpoint::kUnknown;
+  bool remove = false;    // DELETE
+  std::string id, query;  // of the route
   std::string body;
   std::string tenant;
 };
 
-struct Generation {
-  Request request;
-  recipe::OutputOptions output;
-  recipe::AnswerInfo info;
-  bool chat = false;
+// What has to be known to keep a response.
+struct Keep {
+  std::string previous_id, input;  // as StoredResponse has them
 };
 
-using Outcome = std::variant<Response, Generation>;
+struct Generation {
+  Request request;
+  recipe::Protocol protocol = recipe::Protocol::kChat;
+  recipe::OutputOptions output;
+  recipe::AnswerInfo info;
+  std::optional<Keep> keep;
+};
+
+// An answer, or what is wrong, or work for the engine. Errors are worded here and shaped by the connection.
+using Outcome = std::variant<Response, ApiError, Generation>;
 
 Outcome prepare(Service& service, Call call);
 
 // Answers of the endpoints without a body.
-Response models_response(const Service& service);
-Response model_response(const Service& service, const std::string& id);
+Response models_response(const Service& service, ErrorShape shape);
+std::variant<Response, ApiError> model_response(const Service& service, const std::string& id, ErrorShape shape);
 
 }  // namespace deepinfer::api

@@ -1,24 +1,26 @@
 #include "api/routes.h"
 
-#include <array>
-#include <optional>
+#include <algorithm>
 #include <utility>
 
 namespace deepinfer::api {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Endpoint>, 8> kPaths = {{
+constexpr std::pair<std::string_view, Endpoint> kPaths[] = {
     {"/chat/completions", Endpoint::kChat},
     {"/completions", Endpoint::kCompletions},
+    {"/responses", Endpoint::kResponses},
+    {"/messages", Endpoint::kMessages},
+    {"/messages/count_tokens", Endpoint::kCountTokens},
     {"/models", Endpoint::kModels},
     {"/tokenize", Endpoint::kTokenize},
     {"/detokenize", Endpoint::kDetokenize},
     {"/health", Endpoint::kHealth},
     {"/ready", Endpoint::kReady},
     {"/metrics", Endpoint::kMetrics},
-}};
-constexpr std::array<std::string_view, 8> kElsewhere = {"/embeddings", "/audio", "/images", "/moderations",
-                                                        "/batches", "/files", "/responses", "/messages"};
+    {"/openapi.json", Endpoint::kOpenApi},
+};
+constexpr std::string_view kElsewhere[] = {"/embeddings", "/audio", "/images", "/moderations", "/batches", "/files", "/responses", "/messages"};
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -45,33 +47,109 @@ bool strip_prefix(std::string_view& path, std::string_view prefix) {
   return true;
 }
 
-}  // namespace
+// What follows /responses/: an id, and perhaps one word behind it.
+Route response_route(std::string_view rest) {
+  const size_t slash = rest.find('/');
+  Route out{.id = percent_decoded(rest.substr(0, slash))};
+  if (out.id.empty()) return {};
+  if (slash == std::string_view::npos) {
+    // /responses/compact is another service's.
+    if (out.id == "compact") return {.known_elsewhere = true};
+    out.endpoint = Endpoint::kResponse;
+  } else if (rest.substr(slash) == "/cancel") {
+    out.endpoint = Endpoint::kResponseCancel;
+  } else if (rest.substr(slash) == "/input_items") {
+    out.endpoint = Endpoint::kResponseInputItems;
+  }
+  return out;
+}
 
-Route find_route(std::string_view target) {
-  std::string_view path = target.substr(0, target.find_first_of("?#"));
-  const bool beta = strip_prefix(path, "/beta");
-  strip_prefix(path, "/v1");
-  if (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
+bool under(std::string_view path, std::string_view name) { return path == name || (path.starts_with(name) && path[name.size()] == '/'); }
+
+bool is_completion(Endpoint endpoint) { return endpoint == Endpoint::kChat || endpoint == Endpoint::kCompletions; }
+bool is_messages(Endpoint endpoint) { return endpoint == Endpoint::kMessages || endpoint == Endpoint::kCountTokens; }
+
+Route route_of_path(std::string_view path, bool beta, bool anthropic) {
   for (const auto& [name, endpoint] : kPaths) {
     if (path != name) continue;
-    if (beta && endpoint != Endpoint::kChat && endpoint != Endpoint::kCompletions) break;
+    if (beta && !is_completion(endpoint)) break;
+    if (anthropic && !is_messages(endpoint) && endpoint != Endpoint::kModels) break;
     return {.endpoint = endpoint};
   }
   if (beta) return {};
-  if (strip_prefix(path, "/models")) return {.endpoint = Endpoint::kModel, .model_id = percent_decoded(path.substr(1))};
+  std::string_view rest = path;
+  if (strip_prefix(rest, "/models")) return {.endpoint = Endpoint::kModel, .id = percent_decoded(rest.substr(1))};
+  if (anthropic) return {};
+  if (strip_prefix(rest, "/responses")) {
+    Route route = response_route(rest.substr(1));
+    if (route.endpoint != Endpoint::kUnknown) return route;
+  }
   for (const std::string_view name : kElsewhere) {
-    if (path == name || (path.substr(0, name.size()) == name && path[name.size()] == '/')) return {.known_elsewhere = true};
+    if (under(path, name)) return {.known_elsewhere = true};
   }
   return {};
 }
 
-std::string_view allowed_method(Endpoint endpoint) {
+}  // namespace
+
+Route find_route(std::string_view target) {
+  target = target.substr(0, target.find('#'));
+  const size_t question = target.find('?');
+  std::string_view path = target.substr(0, question);
+  const bool beta = strip_prefix(path, "/beta");
+  const bool anthropic = strip_prefix(path, "/anthropic");
+  strip_prefix(path, "/v1");
+  if (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
+  Route route = route_of_path(path, beta, anthropic);
+  if (question != std::string_view::npos) route.query = target.substr(question + 1);
+  if (anthropic || under(path, "/messages")) route.shape = ErrorShape::kAnthropic;
+  return route;
+}
+
+std::optional<std::string> query_value(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+    const size_t equals = pair.find('=');
+    if (pair.substr(0, equals) != name) continue;
+    return equals == std::string_view::npos ? std::string() : percent_decoded(pair.substr(equals + 1));
+  }
+  return std::nullopt;
+}
+
+std::string_view allowed_methods(Endpoint endpoint) {
   switch (endpoint) {
     case Endpoint::kChat:
     case Endpoint::kCompletions:
+    case Endpoint::kResponses:
+    case Endpoint::kResponseCancel:
+    case Endpoint::kMessages:
+    case Endpoint::kCountTokens:
     case Endpoint::kTokenize:
     case Endpoint::kDetokenize: return "POST";
+    case Endpoint::kResponse: return "GET, DELETE";
     default: return "GET";
+  }
+}
+
+bool allows(Endpoint endpoint, std::string_view method) {
+  std::string_view allowed = allowed_methods(endpoint);
+  if (method == "HEAD") method = "GET";
+  while (!allowed.empty()) {
+    const std::string_view one = allowed.substr(0, allowed.find(','));
+    if (one == method) return true;
+    allowed.remove_prefix(std::min(allowed.size(), one.size() + 2));
+  }
+  return false;
+}
+
+std::optional<recipe::Protocol> protocol_of(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::kChat: return recipe::Protocol::kChat;
+    case Endpoint::kCompletions: return recipe::Protocol::kCompletions;
+    case Endpoint::kResponses: return recipe::Protocol::kResponses;
+    case Endpoint::kMessages: return recipe::Protocol::kMessages;
+    default: return std::nullopt;
   }
 }
 
@@ -79,6 +157,12 @@ std::string_view endpoint_name(Endpoint endpoint) {
   switch (endpoint) {
     case Endpoint::kChat: return "chat";
     case Endpoint::kCompletions: return "completions";
+    case Endpoint::kResponses:
+    case Endpoint::kResponse:
+    case Endpoint::kResponseCancel:
+    case Endpoint::kResponseInputItems: return "responses";
+    case Endpoint::kMessages: return "messages";
+    case Endpoint::kCountTokens: return "count_tokens";
     case Endpoint::kModels:
     case Endpoint::kModel: return "models";
     case Endpoint::kTokenize: return "tokenize";
@@ -86,11 +170,24 @@ std::string_view endpoint_name(Endpoint endpoint) {
     case Endpoint::kHealth: return "health";
     case Endpoint::kReady: return "ready";
     case Endpoint::kMetrics: return "metrics";
+    case Endpoint::kOpenApi: return "openapi";
     case Endpoint::kUnknown: break;
   }
   return "other";
 }
 
 bool needs_key(Endpoint endpoint) { return endpoint != Endpoint::kHealth && endpoint != Endpoint::kReady; }
+
+bool answers_at_once(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::kModels:
+    case Endpoint::kModel:
+    case Endpoint::kHealth:
+    case Endpoint::kReady:
+    case Endpoint::kMetrics:
+    case Endpoint::kOpenApi: return true;
+    default: return false;
+  }
+}
 
 }  // namespace deepinfer::api

@@ -63,7 +63,8 @@ Result<Tcp::endpoint> resolve(asio::io_context& context, const ServerOptions& op
 }  // namespace
 
 struct Server::Impl {
-  Impl(ServerOptions options, const ServerParts& parts, uint64_t id_key) : service(std::move(options), parts, id_key) {
+  Impl(ServerOptions options, const ServerParts& parts, uint64_t id_key, std::unique_ptr<ResponseStore> store)
+      : service(std::move(options), parts, id_key, std::move(store)) {
     for (int32_t i = 0; i < service.options.num_io_threads; ++i) threads.push_back(std::make_unique<IoThread>());
   }
 
@@ -188,7 +189,11 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Result<std::unique_ptr<Server>> Server::start(ServerOptions options, const ServerParts& parts) {
   uint64_t id_key = 0;
   if (getrandom(&id_key, sizeof(id_key), 0) != sizeof(id_key)) return Error{Code::kIo, "the system gives no random numbers"};
-  std::unique_ptr<Server> server(new Server(std::make_unique<Impl>(std::move(options), parts, id_key)));
+  std::unique_ptr<ResponseStore> store;
+  if (options.response_store) {
+    DI_TRY(store, ResponseStore::open(*options.response_store));
+  }
+  std::unique_ptr<Server> server(new Server(std::make_unique<Impl>(std::move(options), parts, id_key, std::move(store))));
   DI_TRY(server->impl_->listen());
   return server;
 }

@@ -15,6 +15,7 @@
 
 #include "api/auth.h"
 #include "api/request_log.h"
+#include "api/response_store.h"
 #include "base/result.h"
 #include "core/inference.h"
 #include "recipe/generation_options.h"
@@ -55,7 +56,12 @@ struct ServerOptions {
   std::vector<std::string> model_aliases;
   std::string system_fingerprint;         // empty: made from the model card
   recipe::SamplingDefaults sampling;      // for fields that a request leaves out
+  recipe::Dialect dialect = recipe::Dialect::kTemplate;  // what the renderer speaks
+  bool force_thinking_sampling = true;    // recipe/sampling_rules.h
   std::optional<bool> completions_add_bos;  // unset: as the tokenizer says
+
+  std::optional<ResponseStoreOptions> response_store;  // unset: no responses are kept, and none can be gone on from by id
+  std::string state_secret;               // seals what clients carry (encrypted reasoning); empty: a random one, which a restart forgets
 
   RequestLog log;
 };

@@ -117,7 +117,8 @@ TEST(ServerLimits, AClientThatDoesNotReadIsCutOff) {
   options.write_timeout = 300ms;
   World world({.script = [](const Request&, int32_t) { return tokens_of("x", false); }, .step = 20us, .max_context = 1000000000}, options);
   RawClient client(world.port(), /*receive_buffer=*/4096);
-  client.send(post(kChat, chat(R"(,"stream":true)")));
+  // Logprobs make large frames, which soon fill what the kernel holds for the client.
+  client.send(post(kChat, chat(R"(,"stream":true,"logprobs":true,"top_logprobs":20)")));
   EXPECT_TRUE(eventually([&] { return world.inference.requests().size() == 1; }));
   EXPECT_TRUE(eventually([&] { return world.inference.num_live() == 0; }));
   EXPECT_EQ(world.inference.cancel_calls().size(), 1u);

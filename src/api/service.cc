@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/hash.h"
 
@@ -22,12 +23,14 @@ ServerOptions completed(ServerOptions options, const ModelCard& card) {
 
 }  // namespace
 
-Service::Service(ServerOptions given, const ServerParts& parts, uint64_t id_key)
+Service::Service(ServerOptions given, const ServerParts& parts, uint64_t id_key, std::unique_ptr<ResponseStore> response_store)
     : options(completed(std::move(given), parts.inference.model())),
       inference(parts.inference),
       tokenizer(parts.tokenizer),
       renderer(parts.renderer),
       metrics(options.model_name),
+      store(std::move(response_store)),
+      sealer(options.state_secret.empty() ? Sealer::with_random_key() : Sealer::from_secret(options.state_secret)),
       workers(static_cast<size_t>(options.num_workers)),
       id_key_(id_key) {}
 
@@ -38,6 +41,10 @@ bool Service::knows_model(std::string_view name) const {
 
 bool Service::queue_is_full(int32_t num_own) const {
   return inference.stats().num_waiting + num_preparing.load() - num_own >= options.max_queued_requests;
+}
+
+int64_t unix_now() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 uint64_t Service::random_u64() {

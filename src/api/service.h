@@ -3,18 +3,23 @@
 
 #include <boost/asio/thread_pool.hpp>
 #include <atomic>
+#include <memory>
 #include <string>
 #include <string_view>
 
+#include "api/live_responses.h"
 #include "api/metrics.h"
+#include "api/response_store.h"
 #include "api/server.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "base/seal.h"
 
 namespace deepinfer::api {
 
 struct Service {
-  Service(ServerOptions options, const ServerParts& parts, uint64_t id_key);
+  // store: null if no responses are kept.
+  Service(ServerOptions options, const ServerParts& parts, uint64_t id_key, std::unique_ptr<ResponseStore> store);
 
   const ServerOptions options;
   Inference& inference;
@@ -22,6 +27,9 @@ struct Service {
   const recipe::PromptRenderer* const renderer;
   const SteadyClock clock;
   Metrics metrics;
+  const std::unique_ptr<ResponseStore> store;
+  const Sealer sealer;
+  LiveResponses live;
   boost::asio::thread_pool workers;
 
   std::atomic<bool> draining = false;
@@ -41,5 +49,7 @@ struct Service {
   const uint64_t id_key_;
   std::atomic<uint64_t> id_counter_ = 0;
 };
+
+int64_t unix_now();
 
 }  // namespace deepinfer::api

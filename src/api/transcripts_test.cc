@@ -44,8 +44,9 @@ std::string normalised(const Answer& answer) {
   std::string out = std::regex_replace(head, std::regex("\r\n"), "\n") + "\n\n" + answer.body;
   const std::pair<const char*, const char*> rules[] = {
       {"Date: [^\n]*", "Date: $$DATE"},
-      {"x-request-id: req_[0-9a-f]{24}", "x-request-id: $$REQUEST_ID"},
-      {"(chatcmpl|cmpl)-[0-9a-f]{24}", "$1-$$ID"},
+      {"req_[0-9a-f]{24}", "$$REQUEST_ID"},
+      {"(chatcmpl-|cmpl-|resp_|msg_|rs_)[0-9a-f]{24}", "$1$$ID"},
+      {"\"(created|completed)_at\":[0-9]+", "\"$1_at\":$$TIME"},
       {"\"created\":[0-9]+,\"model\":\"fake\"", "\"created\":$$CREATED,\"model\":\"fake\""},
       {"fp_[0-9a-f]{12}", "$$FINGERPRINT"},
       {"Content-Length: [0-9]+", "Content-Length: $$LENGTH"},

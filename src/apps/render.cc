@@ -27,7 +27,7 @@ Result<recipe::Conversation> read_conversation(const std::string& text) {
   if (error || !body.is_object()) return Error{Code::kInvalidArgument, "the request is not a JSON object" + (error ? ": " + error.message() : "")};
   recipe::Problems problems;
   recipe::FieldReader fields(body.get_object(), "", problems);
-  recipe::Conversation conversation = recipe::parse_conversation(fields);
+  recipe::Conversation conversation = recipe::parse_conversation(fields, {});
   if (problems.any()) return Error{Code::kInvalidArgument, fmt::format("the request: {}", problems.first().message)};
   return conversation;
 }

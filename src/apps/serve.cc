@@ -2,7 +2,10 @@
 // --drain-timeout); a second one ends at once. The main thread waits for that; all else has threads of its own.
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <fmt/format.h>
+#include <fstream>
+#include <iterator>
 #include <unistd.h>
 
 #include "api/server.h"
@@ -22,7 +25,8 @@ struct ServeFlags {
   std::vector<std::string> cors_origins;
   int32_t port = 8080, max_connections = 1024;
   std::optional<uint64_t> max_body;
-  int64_t drain_timeout_ns = 30'000'000'000;
+  int64_t drain_timeout_ns = 30'000'000'000, response_retention_ns = 30 * 86'400'000'000'000;
+  std::string response_store, state_key_file;
   bool log_prompts = false;
 
   void add_to(Flags& flags) {
@@ -35,6 +39,9 @@ struct ServeFlags {
     flags.text("--api-key-file", api_key_file, "FILE", "one KEY or TENANT:KEY a line; without it everybody is let in");
     flags.text("--tls-cert", tls_cert, "FILE", "certificate chain, PEM");
     flags.text("--tls-key", tls_key, "FILE", "its key, PEM");
+    flags.text("--response-store", response_store, "FILE", "keeps the answers of /v1/responses there (SQLite); without it none is kept");
+    flags.duration("--response-retention", response_retention_ns, "how long they are kept", "30d");
+    flags.text("--state-key-file", state_key_file, "FILE", "secret that seals reasoning which clients carry; without it a restart forgets");
     flags.list("--cors-origin", cors_origins, "ORIGIN", "web pages that may call; repeatable; * is all");
     flags.duration("--drain-timeout", drain_timeout_ns, "how long running answers may take after SIGTERM", "30s");
     flags.choice("--log", log, {"auto", "json", "human", "off"}, "a line a request on stderr; auto is human on a terminal");
@@ -50,6 +57,18 @@ api::RequestLog request_log(const ServeFlags& flags) {
   return log;
 }
 
+// The whole file but its last line end; empty without a file.
+Result<std::string> read_secret(const std::string& path) {
+  constexpr size_t kLeast = 16;
+  if (path.empty()) return std::string();
+  std::ifstream in(path, std::ios::binary);
+  std::string secret(std::istreambuf_iterator<char>(in), {});
+  if (!in) return Error{Code::kIo, fmt::format("cannot read {}: {}", path, std::strerror(errno))};
+  if (secret.ends_with('\n')) secret.pop_back();
+  if (secret.size() < kLeast) return Error{Code::kInvalidArgument, fmt::format("{} holds less than {} bytes, which is no secret", path, kLeast)};
+  return secret;
+}
+
 Result<api::ServerOptions> server_options(const ServeFlags& flags) {
   api::ServerOptions options;
   options.address = flags.host;
@@ -61,6 +80,11 @@ Result<api::ServerOptions> server_options(const ServeFlags& flags) {
   if (!flags.api_key_file.empty()) {
     DI_TRY(options.keys, api::ApiKeys::load(flags.api_key_file));
   }
+  if (!flags.response_store.empty()) {
+    options.response_store = api::ResponseStoreOptions{.path = flags.response_store,
+                                                       .retention = std::chrono::seconds(flags.response_retention_ns / 1'000'000'000)};
+  }
+  DI_TRY(options.state_secret, read_secret(flags.state_key_file));
   options.tls_cert = flags.tls_cert;
   options.tls_key = flags.tls_key;
   options.cors_origins = flags.cors_origins;
@@ -106,7 +130,7 @@ Result<> run_serve(ServeFlags flags) {
 }  // namespace
 
 Command add_serve(CLI::App& root) {
-  CLI::App* app = root.add_subcommand("serve", "Serves a model over HTTP: OpenAI-compatible chat and completions.");
+  CLI::App* app = root.add_subcommand("serve", "Serves a model over HTTP: the protocols of OpenAI (Chat, Responses, completions) and Anthropic (Messages).");
   app->footer("Example:\n  deepinfer serve model.gguf --port 8080 --kv-memory 8GiB");
   auto flags = std::make_shared<ServeFlags>();
   Flags add(*app);

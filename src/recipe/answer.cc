@@ -5,103 +5,79 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "recipe/choices_answer.h"
+#include "recipe/messages_answer.h"
+#include "recipe/responses_answer.h"
 
 namespace deepinfer::recipe {
 namespace json = boost::json;
 
 Answer::Answer(AnswerInfo info, const tokenizer::Tokenizer& tokenizer)
-    : info_(std::move(info)), tokenizer_(tokenizer), choices_(static_cast<size_t>(info_.n)) {
-  for (Choice& choice : choices_) choice.thinking = info_.starts_in_reasoning;
+    : info_(std::move(info)), tokenizer_(tokenizer), ended_(static_cast<size_t>(info_.n)) {}
+
+void Answer::begin_stream(const Usage&, std::string&) {}
+std::string_view Answer::keep_alive() const { return kSseKeepAlive; }
+
+std::string_view Answer::id_stem() const {
+  const std::string_view id = info_.id;
+  return id.substr(std::min(id.size(), id.find_first_of("-_") + 1));  // npos + 1 is 0
 }
 
-void Answer::on_output(int32_t index, const OutputEvent& event, std::string& out) {
-  CHECK(index >= 0);
-  CHECK(index < info_.n);
-  Choice& choice = choices_[static_cast<size_t>(index)];
-  CHECK(choice.finish_reason.empty());
-  const bool finish = event.kind == OutputEvent::Kind::kFinished;
-  if (finish) finish_choice(choice, event);
-  if (failed_) return;  // the caller ends the request; nothing that looks like success may follow
-  if (event.kind == OutputEvent::Kind::kReasoning) choice.thinking = true;
-  if (!info_.stream) {
-    if (!finish) collect(choice, event);
-    return;
-  }
-  if (!choice.started) {
-    choice.started = true;
-    if (json::value chunk = first_chunk(choice, index); !chunk.is_null()) append_frame(std::move(chunk), out);
-  }
-  append_frame(finish ? finish_chunk(choice, index) : delta_chunk(choice, index, event), out);
+void Answer::on_output(int32_t choice, const OutputEvent& event, std::string& out) {
+  CHECK(choice >= 0);
+  CHECK(choice < info_.n);
+  CHECK(!ended_[static_cast<size_t>(choice)]);
+  if (event.kind == OutputEvent::Kind::kFinished) count(choice, event);
+  if (!failed_) write(choice, event, out);  // else the caller ends the request; nothing that looks like success may follow
 }
 
-void Answer::finish_choice(Choice& choice, const OutputEvent& event) {
-  switch (event.reason) {
-    case FinishReason::kStop: choice.finish_reason = "stop"; break;
-    case FinishReason::kLength:
-    case FinishReason::kContext: choice.finish_reason = "length"; break;
-    case FinishReason::kContentFilter: choice.finish_reason = "content_filter"; break;
-    case FinishReason::kCancelled:
-      choice.finish_reason = "cancelled";
-      cancelled_ = !failed_;
-      failed_ = true;
-      if (error_.empty()) error_ = "the request was cancelled by the server";
-      break;
-    case FinishReason::kError:
-      choice.finish_reason = "error";
-      failed_ = true;
-      if (error_.empty()) error_ = event.error.empty() ? "the engine failed on this request" : event.error;
-      break;
+void Answer::count(int32_t choice, const OutputEvent& event) {
+  ended_[static_cast<size_t>(choice)] = true;
+  const bool cancelled = event.reason == FinishReason::kCancelled && !cancel_allowed_;
+  if (cancelled || event.reason == FinishReason::kError) {
+    cancelled_ = !failed_ && cancelled;
+    failed_ = true;
+    if (error_.empty()) error_ = event.error;
+    if (error_.empty()) error_ = cancelled_ ? "the request was cancelled by the server" : "the engine failed on this request";
   }
   num_finished_ += 1;
   usage_.prompt_tokens = event.usage.prompt_tokens;
   // Choices share the prompt; only the first one's prefill says what was in cache before.
-  if (&choice == &choices_.front()) usage_.cached_tokens = event.usage.cached_tokens;
+  if (choice == 0) usage_.cached_tokens = event.usage.cached_tokens;
   usage_.completion_tokens += event.usage.completion_tokens;
   reasoning_tokens_ += event.reasoning_tokens;
 }
 
-json::object Answer::envelope() const {
-  json::object out;
-  out["id"] = info_.id;
-  out["object"] = object_name();
-  out["created"] = info_.created_unix_s;
-  out["model"] = info_.model;
-  out["system_fingerprint"] = info_.system_fingerprint;
-  return out;
-}
-
-void Answer::append_frame(json::value choice, std::string& out) const {
-  json::object frame = envelope();
-  json::array choices;
-  choices.push_back(std::move(choice));
-  frame["choices"] = std::move(choices);
-  if (info_.include_usage) frame["usage"] = nullptr;
-  append_sse(frame, out);
-}
-
-void Answer::end_stream(std::string& out) const {
-  if (info_.include_usage) {
-    json::object frame = envelope();
-    frame["choices"] = json::array();
-    frame["usage"] = usage_json(usage_, reasoning_tokens_);
-    append_sse(frame, out);
+std::unique_ptr<Answer> make_answer(Protocol protocol, AnswerInfo info, const tokenizer::Tokenizer& tokenizer) {
+  switch (protocol) {
+    case Protocol::kChat: return make_chat_answer(std::move(info), tokenizer);
+    case Protocol::kCompletions: return make_completion_answer(std::move(info), tokenizer);
+    case Protocol::kResponses: return make_responses_answer(std::move(info), tokenizer);
+    case Protocol::kMessages: return make_messages_answer(std::move(info), tokenizer);
   }
-  out += kSseDone;
+  CHECK(false);
 }
 
-std::string Answer::body() const {
-  json::object out = envelope();
-  json::array choices;
-  for (int32_t i = 0; i < info_.n; ++i) choices.push_back(whole_choice(choices_[static_cast<size_t>(i)], i));
-  out["choices"] = std::move(choices);
-  out["usage"] = usage_json(usage_, reasoning_tokens_);
-  return json::serialize(out);
+Ending ending_of(const OutputEvent& finished) {
+  if (finished.stop_string) return Ending::kStopString;
+  if (finished.reason == FinishReason::kLength) return Ending::kLength;
+  if (finished.reason == FinishReason::kContext) return Ending::kContext;
+  if (finished.reason == FinishReason::kContentFilter) return Ending::kFilter;
+  if (finished.reason == FinishReason::kCancelled) return Ending::kCancelled;
+  return finished.num_calls > 0 ? Ending::kToolCalls : Ending::kStop;
 }
 
-void append_sse(const json::value& data, std::string& out) {
+void append_sse(const json::object& data, std::string& out) {
   out += "data: ";
-  out += json::serialize(data);  // one line: control characters are escaped
+  out += json::serialize(data);  // control characters are escaped
   out += "\n\n";
+}
+
+void append_sse(std::string_view event, const json::object& data, std::string& out) {
+  out += "event: ";
+  out += event;
+  out += '\n';
+  append_sse(data, out);
 }
 
 json::object usage_json(const Usage& usage, int32_t reasoning_tokens) {
@@ -129,6 +105,21 @@ json::object token_logprob_json(TokenId token, float logprob, const tokenizer::T
   json::array bytes;
   for (const char c : tokenizer.token_bytes(token)) bytes.push_back(static_cast<unsigned char>(c));
   out["bytes"] = std::move(bytes);
+  return out;
+}
+
+json::array token_logprobs_json(const std::vector<TokenEvent>& tokens, const tokenizer::Tokenizer& tokenizer) {
+  json::array out;
+  for (const TokenEvent& token : tokens) {
+    json::object entry = token_logprob_json(token.token, token.logprob, tokenizer);
+    json::array top;
+    for (int32_t i = 0; i < token.num_top; ++i) {
+      const TokenLogprob& other = token.top[static_cast<size_t>(i)];
+      top.push_back(token_logprob_json(other.token, other.logprob, tokenizer));
+    }
+    entry["top_logprobs"] = std::move(top);
+    out.push_back(std::move(entry));
+  }
   return out;
 }
 

@@ -1,188 +1,24 @@
-// Chat answers against golden streams (tests/golden/recipe/chat_streams.json), in its canonical form: neighbouring deltas of one
-// field joined, null equal to absent.
 #include "recipe/answer.h"
 
 #include <gtest/gtest.h>
 
-#include <boost/json/parse.hpp>
-#include <boost/json/serialize.hpp>
-#include <boost/json/value.hpp>
-#include <fstream>
-#include <sstream>
+#include "recipe/custom_input.h"
+#include "recipe/fake_tokenizer.h"
+#include "stream_form.h"
 
 namespace deepinfer::recipe {
 namespace {
 
-namespace json = boost::json;
+using namespace testing_support;
+using Kind = OutputEvent::Kind;
 
-// A vocabulary that grows as a test names tokens.
-class NamedTokens final : public tokenizer::Tokenizer {
- public:
-  TokenId add(std::string_view text) const {
-    bytes_.push_back(std::make_unique<std::string>(text));
-    return static_cast<TokenId>(bytes_.size()) - 1;
-  }
-  void encode(std::string_view, tokenizer::Recognize, std::vector<TokenId>&) const override {}
-  int32_t vocab_size() const override { return static_cast<int32_t>(bytes_.size()); }
-  std::optional<TokenId> special_id(std::string_view) const override { return std::nullopt; }
-  std::span<const AddedToken> added_tokens() const override { return {}; }
-  std::string_view token_bytes(TokenId id) const override { return *bytes_[static_cast<size_t>(id)]; }
-  bool is_special(TokenId) const override { return false; }
-  std::optional<TokenId> bos_id() const override { return std::nullopt; }
-  std::optional<TokenId> eos_id() const override { return std::nullopt; }
-  bool add_bos() const override { return false; }
-  std::span<const TokenId> stop_ids() const override { return {}; }
-
- private:
-  mutable std::vector<std::unique_ptr<std::string>> bytes_;
-};
-
-json::value golden() {
-  std::ifstream in(DI_SOURCE_DIR "/tests/golden/recipe/chat_streams.json");
-  std::ostringstream text;
-  text << in.rdbuf();
-  return json::parse(text.str());
-}
-
-std::string_view text_of(const json::value& value) { return value.as_string(); }
-
-// The output events of a scenario, as the parser would make them.
-std::vector<OutputEvent> events_of(const json::value& scenario, const NamedTokens& tokens) {
-  const json::object& engine = scenario.at("engine").as_object();
-  std::vector<OutputEvent> out;
-  bool reasoning = scenario.at("thinking").as_bool();
-  int32_t num_tokens = 0, num_reasoning = 0;
-  size_t logprob = 0;
-  for (const json::value& piece : engine.at("tokens").as_array()) {
-    const int32_t n = static_cast<int32_t>(piece.at("n").as_int64());
-    num_tokens += n;
-    if (reasoning) num_reasoning += n;
-    if (piece.as_object().contains("s")) {
-      EXPECT_EQ(text_of(piece.at("s")), "</think>");
-      reasoning = false;
-      continue;
-    }
-    OutputEvent event{.kind = reasoning ? OutputEvent::Kind::kReasoning : OutputEvent::Kind::kContent, .text = std::string(text_of(piece.at("t")))};
-    if (const json::value* list = engine.if_contains("logprobs")) {
-      const json::value& entry = list->at(logprob++);
-      TokenEvent token{.token = tokens.add(text_of(entry.at("token"))), .logprob = entry.at("logprob").to_number<float>()};
-      for (const json::value& top : entry.at("top").as_array()) {
-        token.top[static_cast<size_t>(token.num_top++)] = {.token = tokens.add(text_of(top.at(0))), .logprob = top.at(1).to_number<float>()};
-      }
-      event.tokens.push_back(token);
-    }
-    out.push_back(std::move(event));
-  }
-  const bool stop = text_of(engine.at("finish")) == "stop";
-  if (stop) num_tokens += 1;  // the end token
-  if (stop && reasoning) num_reasoning += 1;
-  const Usage usage{.prompt_tokens = static_cast<int32_t>(engine.at("prompt_tokens").as_int64()),
-                    .cached_tokens = static_cast<int32_t>(engine.at("cached_tokens").as_int64()), .completion_tokens = num_tokens};
-  out.push_back({.kind = OutputEvent::Kind::kFinished, .reason = stop ? FinishReason::kStop : FinishReason::kLength, .usage = usage,
-                 .reasoning_tokens = num_reasoning});
-  return out;
-}
-
-AnswerInfo info_of(const json::value& scenario, bool stream) {
-  return {.id = "$ID", .model = "deepseek-v4.1", .system_fingerprint = "$FP", .created_unix_s = 0, .stream = stream,
-          .include_usage = scenario.at("include_usage").as_bool(), .logprobs = scenario.at("logprobs").as_bool(),
-          .starts_in_reasoning = scenario.at("thinking").as_bool()};
-}
-
-// Without nulls, and `created` left out.
-json::value canonical(const json::value& value) {
-  if (const json::array* list = value.if_array()) {
-    json::array out;
-    for (const json::value& item : *list) out.push_back(canonical(item));
-    return out;
-  }
-  if (!value.is_object()) return value;
-  json::object out;
-  for (const auto& [key, item] : value.as_object()) {
-    if (!item.is_null() && key != "created") out[key] = canonical(item);
-  }
-  return out;
-}
-
-// The one delta of a frame, if it is text of one field.
-json::object* text_delta(json::value& frame, std::string_view field) {
-  json::object* object = frame.if_object();
-  if (object == nullptr || !object->contains("choices") || object->at("choices").as_array().empty()) return nullptr;
-  json::object& choice = object->at("choices").at(0).as_object();
-  if (choice.contains("finish_reason")) return nullptr;
-  json::object& delta = choice.at("delta").as_object();
-  return delta.size() == 1 && delta.contains(field) ? &choice : nullptr;
-}
-
-void join(json::object& into, const json::object& from, std::string_view field) {
-  json::string& text = into.at("delta").as_object().at(field).as_string();
-  text += from.at("delta").at(field).as_string();
-  if (!from.contains("logprobs")) return;
-  json::array& list = into.at("logprobs").as_object().at(field).as_array();
-  for (const json::value& item : from.at("logprobs").at(field).as_array()) list.push_back(item);
-}
-
-std::vector<json::value> joined(const std::vector<json::value>& frames) {
-  std::vector<json::value> out;
-  for (json::value frame : frames) {
-    bool merged = false;
-    for (const std::string_view field : {"content", "reasoning_content"}) {
-      json::object* last = out.empty() ? nullptr : text_delta(out.back(), field);
-      json::object* next = text_delta(frame, field);
-      if (last == nullptr || next == nullptr) continue;
-      join(*last, *next, field);
-      merged = true;
-    }
-    if (!merged) out.push_back(std::move(frame));
-  }
-  return out;
-}
-
-std::vector<json::value> frames_of(std::string_view stream) {
-  std::vector<json::value> out;
-  while (!stream.empty()) {
-    const size_t end = stream.find("\n\n");
-    const std::string_view data = stream.substr(6, end - 6);
-    out.push_back(data == "[DONE]" ? json::value("[DONE]") : canonical(json::parse(data)));
-    stream.remove_prefix(end + 2);
-  }
-  return joined(out);
-}
-
-TEST(ChatAnswer, StreamsEqualTheGoldens) {
-  const json::value file = golden();
-  for (const json::value& scenario : file.at("scenarios").as_array()) {
-    const NamedTokens tokens;
-    const std::unique_ptr<Answer> answer = make_chat_answer(info_of(scenario, true), tokens);
-    std::string stream;
-    for (const OutputEvent& event : events_of(scenario, tokens)) answer->on_output(0, event, stream);
-    ASSERT_TRUE(answer->finished());
-    answer->end_stream(stream);
-    std::vector<json::value> want;
-    for (const json::value& frame : scenario.at("frames").as_array()) want.push_back(canonical(frame));
-    want = joined(want);
-    const std::vector<json::value> got = frames_of(stream);
-    ASSERT_EQ(got.size(), want.size()) << scenario.at("name") << stream;
-    for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(json::serialize(got[i]) == json::serialize(want[i]) || got[i] == want[i], true)
-        << scenario.at("name") << "\n got " << got[i] << "\nwant " << want[i];
-  }
-}
-
-TEST(ChatAnswer, WholeAnswersEqualTheGoldens) {
-  const json::value file = golden();
-  for (const json::value& scenario : file.at("scenarios").as_array()) {
-    const NamedTokens tokens;
-    const std::unique_ptr<Answer> answer = make_chat_answer(info_of(scenario, false), tokens);
-    std::string stream;
-    for (const OutputEvent& event : events_of(scenario, tokens)) answer->on_output(0, event, stream);
-    EXPECT_TRUE(stream.empty());
-    EXPECT_EQ(canonical(json::parse(answer->body())), canonical(scenario.at("complete"))) << scenario.at("name");
-  }
+OutputEvent finished(FinishReason reason, int32_t num_calls = 0) {
+  return {.kind = Kind::kFinished, .reason = reason, .num_calls = num_calls, .usage = {.prompt_tokens = 10, .cached_tokens = 4, .completion_tokens = 3}};
 }
 
 TEST(Answer, SumsChoicesAndCountsThePromptOnce) {
-  const NamedTokens tokens;
-  const std::unique_ptr<Answer> answer = make_chat_answer({.n = 2}, tokens);
+  const FakeTokenizer tokens({});
+  const std::unique_ptr<Answer> answer = make_answer(Protocol::kChat, {.n = 2}, tokens);
   std::string out;
   for (const int32_t choice : {1, 0}) {
     answer->on_output(choice, {.kind = OutputEvent::Kind::kFinished, .usage = {.prompt_tokens = 10, .cached_tokens = choice == 0 ? 4 : 9, .completion_tokens = 3},
@@ -196,8 +32,8 @@ TEST(Answer, SumsChoicesAndCountsThePromptOnce) {
 }
 
 TEST(Answer, NothingFollowsAFault) {
-  const NamedTokens tokens;
-  const std::unique_ptr<Answer> answer = make_chat_answer({.n = 2, .stream = true}, tokens);
+  const FakeTokenizer tokens({});
+  const std::unique_ptr<Answer> answer = make_answer(Protocol::kChat, {.n = 2, .stream = true}, tokens);
   std::string out;
   answer->on_output(0, {.kind = OutputEvent::Kind::kFinished, .reason = FinishReason::kError, .error = "why"}, out);
   EXPECT_TRUE(answer->failed());
@@ -211,6 +47,104 @@ TEST(Answer, NothingFollowsAFault) {
 TEST(Answer, LogprobsThatJsonCannotSay) {
   EXPECT_EQ(finite_logprob(-std::numeric_limits<float>::infinity()), -9999.0f);
   EXPECT_EQ(finite_logprob(-0.5f), -0.5f);
+}
+
+// A client's cancel is an end; the server's own is a fault.
+TEST(Answer, ACancelIsAFaultUnlessTheClientAskedForIt) {
+  const FakeTokenizer tokens({});
+  for (const bool asked : {false, true}) {
+    const std::unique_ptr<Answer> answer = make_answer(Protocol::kResponses, {.id = "resp_1", .stream = true}, tokens);
+    std::string out;
+    answer->begin_stream({}, out);
+    answer->on_output(0, {.text = "Hel"}, out);
+    if (asked) answer->allow_cancel();
+    answer->on_output(0, finished(FinishReason::kCancelled), out);
+    EXPECT_EQ(answer->failed(), !asked);
+    if (!asked) continue;
+    answer->end_stream(out);
+    EXPECT_EQ(answer->body().at("status"), "cancelled");
+    EXPECT_EQ(answer->body().at("output").at(0).at("status"), "incomplete");
+    EXPECT_EQ(answer->finish_reason(), "cancelled");
+    EXPECT_EQ(frames_of(out).back().event, "response.incomplete");
+  }
+}
+
+TEST(Answer, ContextAndFilterHaveTheirOwnWords) {
+  const FakeTokenizer tokens({});
+  const auto reason = [&](Protocol protocol, FinishReason finish) {
+    const std::unique_ptr<Answer> answer = make_answer(protocol, {.id = "x_1"}, tokens);
+    std::string out;
+    answer->on_output(0, finished(finish, /*num_calls=*/1), out);
+    return std::string(answer->finish_reason());
+  };
+  EXPECT_EQ(reason(Protocol::kChat, FinishReason::kContext), "length");
+  EXPECT_EQ(reason(Protocol::kMessages, FinishReason::kContext), "model_context_window_exceeded");
+  EXPECT_EQ(reason(Protocol::kResponses, FinishReason::kContext), "max_output_tokens");
+  EXPECT_EQ(reason(Protocol::kMessages, FinishReason::kContentFilter), "refusal");
+  EXPECT_EQ(reason(Protocol::kMessages, FinishReason::kStop), "tool_use");
+  EXPECT_EQ(reason(Protocol::kChat, FinishReason::kStop), "tool_calls");
+}
+
+TEST(Answer, BeforeAResponseIsThereItsFaultIsAnErrorEvent) {
+  const FakeTokenizer tokens({});
+  const std::unique_ptr<Answer> answer = make_answer(Protocol::kResponses, {.id = "resp_1", .stream = true}, tokens);
+  std::string out;
+  answer->fail_stream({{"error", {{"message", "why"}, {"type", "t"}, {"param", nullptr}, {"code", "c"}}}}, "why", out);
+  EXPECT_EQ(out, "event: error\ndata: {\"type\":\"error\",\"sequence_number\":0,\"message\":\"why\",\"code\":\"c\",\"param\":null}\n\n");
+}
+
+TEST(Answer, ReasoningIsSealedOnlyWhenAsked) {
+  const FakeTokenizer tokens({});
+  const std::unique_ptr<Answer> answer =
+      make_answer(Protocol::kResponses, {.id = "resp_1", .seal = [](std::string_view text) { return "sealed " + std::string(text); }}, tokens);
+  std::string out;
+  answer->on_output(0, {.kind = Kind::kReasoning, .text = "Hm"}, out);
+  answer->on_output(0, {.kind = Kind::kReasoning, .text = "m."}, out);
+  answer->on_output(0, finished(FinishReason::kStop), out);
+  EXPECT_EQ(answer->body().at("output").at(0).at("encrypted_content"), "sealed Hmm.");
+}
+
+TEST(Answer, ToolsAreCalledBackByTheNamesTheClientKnows) {
+  const FakeTokenizer tokens({});
+  const std::unique_ptr<Answer> answer =
+      make_answer(Protocol::kResponses, {.id = "resp_1", .tool_names = {{.name = "ns::n", .client_name = "n", .name_space = "ns"}}}, tokens);
+  std::string out;
+  answer->on_output(0, {.kind = Kind::kCallStart, .text = "ns::n", .call = 0}, out);
+  answer->on_output(0, {.kind = Kind::kArguments, .text = "{}", .call = 0}, out);
+  answer->on_output(0, {.kind = Kind::kCallEnd, .call = 0}, out);
+  answer->on_output(0, {.kind = Kind::kCallStart, .text = "other", .call = 1}, out);
+  answer->on_output(0, {.kind = Kind::kCallEnd, .call = 1}, out);
+  answer->on_output(0, finished(FinishReason::kStop, 2), out);
+  const json::array output = answer->body().at("output").as_array();
+  ASSERT_EQ(output.size(), 2u);
+  EXPECT_EQ(output[0].at("name"), "n");
+  EXPECT_EQ(output[0].at("namespace"), "ns");
+  EXPECT_EQ(output[1].at("name"), "other");
+  EXPECT_NE(output[0].at("call_id"), output[1].at("call_id"));
+}
+
+TEST(CustomInput, IsTheSameHoweverItIsCut) {
+  const std::pair<std::string, std::string> cases[] = {
+      {R"({"input": "a\"b\n\u00e9\ud83d\ude00 é"})", "a\"b\né😀 é"},
+      {R"({"input": ""})", ""},
+      {R"({"input":"tight"})", "tight"},
+      {R"({"other": 1, "input": "x"})", "x"},
+      {R"({"input": 5})", R"({"input": 5})"},
+      {R"({})", "{}"},
+  };
+  for (const auto& [text, want] : cases) {
+    for (size_t first = 0; first <= text.size(); ++first) {
+      for (size_t second = first; second <= text.size(); ++second) {
+        CustomInput input;
+        std::string got;
+        input.push(std::string_view(text).substr(0, first), got);
+        input.push(std::string_view(text).substr(first, second - first), got);
+        input.push(std::string_view(text).substr(second), got);
+        input.finish(got);
+        ASSERT_EQ(got, want) << text << " cut at " << first << " and " << second;
+      }
+    }
+  }
 }
 
 }  // namespace

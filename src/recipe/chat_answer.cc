@@ -1,12 +1,16 @@
 // chat.completion and chat.completion.chunk. A choice is "thinking" when its prompt ended inside an open <think>, or when the first
 // thing that came out was reasoning; only then do its deltas carry reasoning_content.
+#include <fmt/format.h>
+
 #include <boost/json/value.hpp>
 
-#include "recipe/answer.h"
+#include "recipe/choices_answer.h"
 
 namespace deepinfer::recipe {
 namespace json = boost::json;
 namespace {
+
+using Kind = OutputEvent::Kind;
 
 json::value nullable(const json::array& list) { return list.empty() ? json::value() : json::value(list); }
 
@@ -18,14 +22,27 @@ json::value logprobs_json(const json::array& content, const json::array& reasoni
   return out;
 }
 
-class ChatAnswer final : public Answer {
+class ChatAnswer final : public ChoicesAnswer {
  public:
-  ChatAnswer(AnswerInfo info, const tokenizer::Tokenizer& tokenizer) : Answer(std::move(info), tokenizer) {}
+  ChatAnswer(AnswerInfo info, const tokenizer::Tokenizer& tokenizer) : ChoicesAnswer(std::move(info), tokenizer) {}
 
  protected:
   std::string_view object_name() const override { return info().stream ? "chat.completion.chunk" : "chat.completion"; }
 
-  json::value first_chunk(Choice& choice, int32_t index) const override {
+  void collect(Choice& choice, const OutputEvent& event) override {
+    switch (event.kind) {
+      case Kind::kReasoning: choice.reasoning += event.text; break;
+      case Kind::kContent: choice.text += event.text; break;
+      case Kind::kCallStart: choice.calls.push_back({.id = fmt::format("call_{}_{}", id_stem(), num_calls_++), .name = event.text}); break;
+      case Kind::kArguments: choice.calls.back().arguments += event.text; break;
+      default: break;
+    }
+    if (!info().logprobs) return;
+    json::array& list = event.kind == Kind::kReasoning ? choice.reasoning_logprobs : choice.logprobs;
+    for (json::value& token : token_logprobs_json(event.tokens, tokenizer())) list.push_back(std::move(token));
+  }
+
+  json::value first_chunk(const Choice& choice, int32_t index) const override {
     json::object delta{{"role", "assistant"}};
     if (choice.thinking) {
       delta["content"] = nullptr;
@@ -36,39 +53,48 @@ class ChatAnswer final : public Answer {
     return chunk(index, std::move(delta), nullptr, nullptr);
   }
 
-  json::value delta_chunk(Choice& choice, int32_t index, const OutputEvent& event) const override {
-    const bool reasoning = event.kind == OutputEvent::Kind::kReasoning;
+  json::value delta_chunk(const Choice& choice, int32_t index, const OutputEvent& event) const override {
     json::object delta;
-    if (reasoning) {
-      delta["content"] = nullptr;
-      delta["reasoning_content"] = event.text;
-    } else {
-      delta["content"] = event.text;
-      if (choice.thinking) delta["reasoning_content"] = nullptr;
-    }
     json::value logprobs;
-    if (info().logprobs) {
-      const json::array tokens = token_list(event);
-      logprobs = reasoning ? logprobs_json({}, tokens, true) : logprobs_json(tokens, {}, choice.thinking);
+    switch (event.kind) {
+      case Kind::kReasoning:
+        delta["content"] = nullptr;
+        delta["reasoning_content"] = event.text;
+        if (info().logprobs) logprobs = logprobs_json({}, token_logprobs_json(event.tokens, tokenizer()), true);
+        break;
+      case Kind::kContent:
+        delta["content"] = event.text;
+        if (choice.thinking) delta["reasoning_content"] = nullptr;
+        if (info().logprobs) logprobs = logprobs_json(token_logprobs_json(event.tokens, tokenizer()), {}, choice.thinking);
+        break;
+      case Kind::kCallStart:  // id, type and name come once: client libraries concatenate what comes again
+        delta["tool_calls"] = json::array{{{"index", event.call},
+                                           {"id", choice.calls.back().id},
+                                           {"type", "function"},
+                                           {"function", {{"name", event.text}, {"arguments", ""}}}}};
+        break;
+      case Kind::kArguments:
+        delta["tool_calls"] = json::array{{{"index", event.call}, {"function", {{"arguments", event.text}}}}};
+        break;
+      default: return nullptr;
     }
     return chunk(index, std::move(delta), std::move(logprobs), nullptr);
   }
 
-  json::value finish_chunk(Choice& choice, int32_t index) const override {
+  json::value finish_chunk(const Choice& choice, int32_t index) const override {
     return chunk(index, json::object{{"content", ""}}, nullptr, json::value(choice.finish_reason));
   }
 
-  void collect(Choice& choice, const OutputEvent& event) const override {
-    const bool reasoning = event.kind == OutputEvent::Kind::kReasoning;
-    (reasoning ? choice.reasoning : choice.text) += event.text;
-    if (!info().logprobs) return;
-    json::array& list = reasoning ? choice.reasoning_logprobs : choice.logprobs;
-    for (json::value& token : token_list(event)) list.push_back(std::move(token));
-  }
-
   json::value whole_choice(const Choice& choice, int32_t index) const override {
-    json::object message{{"role", "assistant"}, {"content", choice.text}};
+    json::object message{{"role", "assistant"}};
+    message["content"] = choice.text.empty() && !choice.calls.empty() ? json::value() : json::value(choice.text);
     if (choice.thinking) message["reasoning_content"] = choice.reasoning;
+    if (!choice.calls.empty()) {
+      json::array& calls = message["tool_calls"].emplace_array();
+      for (const Call& call : choice.calls) {
+        calls.push_back({{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+      }
+    }
     json::object out{{"index", index}, {"message", std::move(message)}};
     out["logprobs"] = info().logprobs ? logprobs_json(choice.logprobs, choice.reasoning_logprobs, choice.thinking) : json::value();
     out["finish_reason"] = choice.finish_reason;
@@ -85,20 +111,7 @@ class ChatAnswer final : public Answer {
     return out;
   }
 
-  json::array token_list(const OutputEvent& event) const {
-    json::array out;
-    for (const TokenEvent& token : event.tokens) {
-      json::object entry = token_logprob_json(token.token, token.logprob, tokenizer());
-      json::array top;
-      for (int32_t i = 0; i < token.num_top; ++i) {
-        const TokenLogprob& other = token.top[static_cast<size_t>(i)];
-        top.push_back(token_logprob_json(other.token, other.logprob, tokenizer()));
-      }
-      entry["top_logprobs"] = std::move(top);
-      out.push_back(std::move(entry));
-    }
-    return out;
-  }
+  int32_t num_calls_ = 0;  // of all choices: ids are unique in an answer
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
 // Chat Completions requests: JSON to Conversation and options. What a client wrote is checked here, once, before anything is
 // rendered; what comes out is well formed (tool results follow their calls, prefix stands last, names are names).
 //
-// What a generic model does with each part:
-// - tools are handed to the model's own chat template as received. The answer is not searched for calls: a model that writes one
-//   writes it as text, in the syntax of its family, into `content`. tool_choice `none` leaves the tools out, `auto` is the default,
-//   `required` and a named tool are refused, since nothing here can force a model's hand.
+// What a model with a chat template of its own does with each part (DeepSeek's dialects do all of it):
+// - tools are handed to the template as received. The answer is not searched for calls: a model that writes one writes it as text, in
+//   the syntax of its family, into `content`. tool_choice `none` leaves the tools out, `auto` is the default, `required` and a named tool
+//   are refused, since nothing here can force such a model's hand.
 // - response_format other than `text` is refused for the same reason.
 // - an empty system message reaches the template: several templates put in a default text when there is no system message at all.
 #pragma once
@@ -27,6 +27,6 @@ struct ChatRequest {
 std::optional<ChatRequest> parse_chat_request(const boost::json::object& body, const OptionsContext& context, Problems& problems);
 
 // The conversation alone (messages, tools, thinking, template arguments), for requests that only count or render.
-Conversation parse_conversation(FieldReader& fields);
+Conversation parse_conversation(FieldReader& fields, const OptionsContext& context);
 
 }  // namespace deepinfer::recipe

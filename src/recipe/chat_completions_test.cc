@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Options, ChatRefuses, testing::Values(
     BadCase{with(R"("response_format":{"type":"json_object"})"), "response_format", "not supported"},
     BadCase{with(R"("response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{}}})"), "response_format", "not supported"},
     BadCase{with(R"("response_format":{"type":"xml"})"), "response_format.type", "one of"},
-    BadCase{with(R"("response_format":{})"), "response_format", "missing"},
+    BadCase{with(R"("response_format":{})"), "response_format.type", "missing"},
     BadCase{with(R"("modalities":["text","audio"])"), "modalities", "text"},
     BadCase{with(R"("audio":{"voice":"a"})"), "audio", ""},
     BadCase{with(R"("reasoning_effort":"extreme")"), "reasoning_effort", "one of"},
@@ -149,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(Tools, ChatRefuses, testing::Values(
     BadCase{with(R"("tools":[{"function":{"name":"f"}}])"), "tools[0].type", "missing"},
     BadCase{with(R"("tools":[{"type":"custom","custom":{"name":"f"}}])"), "tools[0].type", "one of"},
     BadCase{with(R"("tools":[{"type":"function"}])"), "tools[0].function", "missing"},
-    BadCase{with(R"("tools":[{"type":"function","function":{}}])"), "tools[0].function.name", "1 to 128"},
+    BadCase{with(R"("tools":[{"type":"function","function":{}}])"), "tools[0].function.name", "missing"},
     BadCase{with(R"("tools":[{"type":"function","function":{"name":"a b"}}])"), "tools[0].function.name", "1 to 128"},
     BadCase{with(R"("tools":[{"type":"function","function":{"name":"f","parameters":{"type":"string"}}}])"), "tools[0].function.parameters", "object"},
     BadCase{with(R"("tools":[{"type":"function","function":{"name":"f","parameters":[]}}])"), "tools[0].function.parameters", "object"},
@@ -240,7 +240,8 @@ TEST(ChatRequest, ToolsAreKeptAsReceivedAndNoneLeavesThemOut) {
   EXPECT_EQ(request.conversation.tools[0].description, "d");
   EXPECT_EQ(json::serialize(request.conversation.tools[0].raw),
             R"({"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object","z":1,"a":2}}})");
-  EXPECT_TRUE(parsed(with(tools + R"(,"tool_choice":"none")")).conversation.tools.empty());
+  EXPECT_TRUE(request.conversation.tools_active());
+  EXPECT_FALSE(parsed(with(tools + R"(,"tool_choice":"none")")).conversation.tools_active());
   const ChatRequest bare = parsed(with(R"("tools":[{"type":"function","function":{"name":"g"}}])"));
   EXPECT_EQ(json::serialize(bare.conversation.tools[0].parameters), "{}");
 }
@@ -271,6 +272,8 @@ TEST(CompletionRequest, PromptForms) {
   EXPECT_EQ(request->options.sampling.top_logprobs, 3);
   EXPECT_EQ(request->options.n, 2);
   EXPECT_TRUE(request->parse_special);
+  EXPECT_FALSE(request->suffix) << "an empty one is none";
+  EXPECT_EQ(parse_completion(R"({"prompt":"a","suffix":"b"})", problems)->suffix, "b");
 }
 
 TEST(CompletionRequest, Refuses) {
@@ -285,7 +288,7 @@ TEST(CompletionRequest, Refuses) {
       {R"({"prompt":[-1]})", "prompt", ""},
       {R"({"prompt":"a","echo":true})", "echo", ""},
       {R"({"prompt":"a","best_of":2})", "best_of", ""},
-      {R"({"prompt":"a","suffix":"b"})", "suffix", ""},
+      {R"({"prompt":[1],"suffix":"b"})", "suffix", "text"},
       {R"({"prompt":"a","logprobs":21})", "logprobs", "20"},
       {R"({"prompt":"a","logprobs":true})", "logprobs", "integer"},
   };

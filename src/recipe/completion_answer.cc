@@ -1,7 +1,7 @@
 // text_completion, whole and in chunks. Reasoning is text here like any other: these requests have no conversation.
 #include <boost/json/value.hpp>
 
-#include "recipe/answer.h"
+#include "recipe/choices_answer.h"
 
 namespace deepinfer::recipe {
 namespace json = boost::json;
@@ -13,28 +13,30 @@ int64_t num_code_points(std::string_view text) {
   return count;
 }
 
-class CompletionAnswer final : public Answer {
+class CompletionAnswer final : public ChoicesAnswer {
  public:
-  CompletionAnswer(AnswerInfo info, const tokenizer::Tokenizer& tokenizer) : Answer(std::move(info), tokenizer) {}
+  CompletionAnswer(AnswerInfo info, const tokenizer::Tokenizer& tokenizer) : ChoicesAnswer(std::move(info), tokenizer) {}
 
  protected:
   std::string_view object_name() const override { return "text_completion"; }
 
-  json::value first_chunk(Choice&, int32_t) const override { return nullptr; }
+  void collect(Choice& choice, const OutputEvent& event) override {
+    choice.text += event.text;
+    choice.tokens.insert(choice.tokens.end(), event.tokens.begin(), event.tokens.end());
+  }
 
-  json::value delta_chunk(Choice& choice, int32_t index, const OutputEvent& event) const override {
-    json::value logprobs = info().logprobs ? token_lists(event.tokens, num_code_points(choice.text)) : json::value();
-    choice.text += event.text;  // text_offset counts from the start of the choice
+  json::value first_chunk(const Choice&, int32_t) const override { return nullptr; }
+
+  json::value delta_chunk(const Choice& choice, int32_t index, const OutputEvent& event) const override {
+    json::value logprobs;
+    if (info().logprobs) {  // text_offset counts from the start of the choice, which has this event's text already
+      logprobs = token_lists(event.tokens, num_code_points(choice.text) - num_code_points(event.text));
+    }
     return entry(index, event.text, std::move(logprobs), nullptr);
   }
 
-  json::value finish_chunk(Choice& choice, int32_t index) const override {
+  json::value finish_chunk(const Choice& choice, int32_t index) const override {
     return entry(index, "", nullptr, json::value(choice.finish_reason));
-  }
-
-  void collect(Choice& choice, const OutputEvent& event) const override {
-    choice.text += event.text;
-    choice.tokens.insert(choice.tokens.end(), event.tokens.begin(), event.tokens.end());
   }
 
   json::value whole_choice(const Choice& choice, int32_t index) const override {

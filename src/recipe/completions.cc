@@ -48,7 +48,11 @@ std::optional<CompletionRequest> parse_completion_request(const json::object& bo
   const std::optional<int64_t> best_of = fields.integer("best_of", 1, kMaxChoices);
   if (best_of && *best_of != 1 && *best_of != out.options.n) fields.fail("best_of", "best_of is not supported; ask for n choices");
   if (const json::string* suffix = fields.string("suffix"); suffix != nullptr && !suffix->empty()) {
-    fields.fail("suffix", "suffix is not supported by this model");
+    if (std::holds_alternative<std::string>(out.prompt)) {
+      out.suffix = std::string(*suffix);
+    } else {
+      fields.fail("suffix", "suffix needs a prompt of text");
+    }
   }
   if (problems.any()) return std::nullopt;
   return out;

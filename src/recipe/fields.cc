@@ -3,10 +3,45 @@
 #include <fmt/format.h>
 
 #include <boost/json/value.hpp>
+#include <algorithm>
 #include <cmath>
 
 namespace deepinfer::recipe {
 namespace json = boost::json;
+
+namespace {
+
+// The length of the well-formed code point at the start of text; 0: there is none.
+size_t code_point_size(std::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
+  const auto follows = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
+  const unsigned char first = static_cast<unsigned char>(byte(0));
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first < 0xE0) return follows(1) ? 2 : 0;
+  if (first >= 0xE0 && first < 0xF0) {
+    const bool overlong = first == 0xE0 && byte(1) < 0xA0, surrogate = first == 0xED && byte(1) >= 0xA0;
+    return follows(1) && follows(2) && !overlong && !surrogate ? 3 : 0;
+  }
+  if (first >= 0xF0 && first < 0xF5) {
+    const bool overlong = first == 0xF0 && byte(1) < 0x90, above = first == 0xF4 && byte(1) >= 0x90;
+    return follows(1) && follows(2) && follows(3) && !overlong && !above ? 4 : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string quotable(std::string_view text, size_t max_bytes) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t size = code_point_size(text);
+    const std::string_view shown = size == 0 ? "\xef\xbf\xbd" : text.substr(0, size);
+    if (out.size() + shown.size() > max_bytes) break;
+    out += shown;
+    text.remove_prefix(std::max<size_t>(size, 1));
+  }
+  return out;
+}
 
 std::optional<int64_t> exact_integer(const json::value& value) {
   if (value.is_int64()) return value.get_int64();
@@ -107,7 +142,7 @@ const json::object* FieldReader::object(std::string_view key) {
   return found->if_object();
 }
 
-std::string_view FieldReader::choice(std::string_view key, std::initializer_list<std::string_view> choices) {
+std::string_view FieldReader::choice(std::string_view key, std::span<const std::string_view> choices) {
   const json::string* found = string(key);
   if (found == nullptr) return {};
   for (const std::string_view choice : choices) {

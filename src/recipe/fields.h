@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -56,7 +57,10 @@ class FieldReader {
   const boost::json::object* object(std::string_view key);
   const boost::json::value* value(std::string_view key);  // any type but null
   // One of `choices`, given back as a view of the choice.
-  std::string_view choice(std::string_view key, std::initializer_list<std::string_view> choices);
+  std::string_view choice(std::string_view key, std::span<const std::string_view> choices);
+  std::string_view choice(std::string_view key, std::initializer_list<std::string_view> choices) {
+    return choice(key, std::span(choices.begin(), choices.size()));
+  }
 
   bool failed() const { return problems_.any(); }
   Problems& problems() { return problems_; }
@@ -70,6 +74,9 @@ class FieldReader {
   std::string path_;
   Problems& problems_;
 };
+
+// A client's text for a message to a person: at most max_bytes of it, cut between code points; bytes that are no UTF-8 become U+FFFD.
+std::string quotable(std::string_view text, size_t max_bytes = 64);
 
 // A number as a whole one, if it is that exactly.
 std::optional<int64_t> exact_integer(const boost::json::value& value);

@@ -15,21 +15,6 @@ constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 // A positive double may be too small for a float; it must not become 0 on the way, which would be out of range.
 float positive_float(double value) { return std::max(static_cast<float>(value), std::numeric_limits<float>::min()); }
 
-void read_sampling(FieldReader& fields, const OptionsContext& context, SamplingParams& out) {
-  const SamplingDefaults& defaults = context.defaults;
-  out.temperature = static_cast<float>(fields.number("temperature", {.min = 0, .max = 2}).value_or(defaults.temperature));
-  out.top_p = positive_float(fields.number("top_p", {.min = 0, .max = 1, .min_excluded = true}).value_or(defaults.top_p));
-  out.min_p = static_cast<float>(fields.number("min_p", {.min = 0, .max = 1}).value_or(defaults.min_p));
-  // -1 is how other servers spell "off".
-  out.top_k = static_cast<int32_t>(std::max<int64_t>(0, fields.integer("top_k", -1, kMaxInt32).value_or(defaults.top_k)));
-  out.repetition_penalty = positive_float(
-      fields.number("repetition_penalty", {.min = 0, .max = 1000, .min_excluded = true}).value_or(defaults.repetition_penalty));
-  out.frequency_penalty = static_cast<float>(fields.number("frequency_penalty", {.min = -2, .max = 2}).value_or(0));
-  out.presence_penalty = static_cast<float>(fields.number("presence_penalty", {.min = -2, .max = 2}).value_or(0));
-  out.min_tokens = static_cast<int32_t>(fields.integer("min_tokens", 0, kMaxInt32).value_or(0));
-  out.ignore_eos = fields.boolean("ignore_eos").value_or(false);
-}
-
 void read_logit_bias(FieldReader& fields, int32_t vocab_size, SamplingParams& out) {
   const json::object* bias = fields.object("logit_bias");
   if (bias == nullptr) return;
@@ -64,23 +49,6 @@ void read_stop_token_ids(FieldReader& fields, int32_t vocab_size, SamplingParams
   }
 }
 
-void read_stop(FieldReader& fields, std::vector<std::string>& out) {
-  const json::value* stop = fields.value("stop");
-  if (stop == nullptr) return;
-  const auto add = [&](const json::value& item) {
-    const json::string* text = item.if_string();
-    if (text == nullptr) return fields.fail("stop", "stop must be a string or an array of strings");
-    if (text->size() > kMaxStopStringBytes) {
-      return fields.fail("stop", fmt::format("a stop string is longer than {} bytes", kMaxStopStringBytes));
-    }
-    if (!text->empty()) out.emplace_back(*text);
-  };
-  const json::array* list = stop->if_array();
-  if (list == nullptr) return add(*stop);
-  for (const json::value& item : *list) add(item);
-  if (out.size() > kMaxStopStrings) fields.fail("stop", fmt::format("stop holds more than {} strings", kMaxStopStrings));
-}
-
 void read_stream(FieldReader& fields, GenerationOptions& out) {
   out.stream = fields.boolean("stream").value_or(false);
   const json::object* options = fields.object("stream_options");
@@ -88,6 +56,30 @@ void read_stream(FieldReader& fields, GenerationOptions& out) {
   if (!out.stream) return fields.fail("stream_options", "stream_options is allowed only when stream is true");
   FieldReader inner(*options, "stream_options", fields.problems());
   out.include_usage = inner.boolean("include_usage").value_or(false);
+}
+
+}  // namespace
+
+void read_sampling(FieldReader& fields, const OptionsContext& context, SamplingParams& out) {
+  const SamplingDefaults& defaults = context.defaults;
+  out.temperature = static_cast<float>(fields.number("temperature", {.min = 0, .max = 2}).value_or(defaults.temperature));
+  out.top_p = positive_float(fields.number("top_p", {.min = 0, .max = 1, .min_excluded = true}).value_or(defaults.top_p));
+  out.min_p = static_cast<float>(fields.number("min_p", {.min = 0, .max = 1}).value_or(defaults.min_p));
+  // -1 is how other servers spell "off".
+  out.top_k = static_cast<int32_t>(std::max<int64_t>(0, fields.integer("top_k", -1, kMaxInt32).value_or(defaults.top_k)));
+  out.repetition_penalty = positive_float(
+      fields.number("repetition_penalty", {.min = 0, .max = 1000, .min_excluded = true}).value_or(defaults.repetition_penalty));
+  out.frequency_penalty = static_cast<float>(fields.number("frequency_penalty", {.min = -2, .max = 2}).value_or(0));
+  out.presence_penalty = static_cast<float>(fields.number("presence_penalty", {.min = -2, .max = 2}).value_or(0));
+  out.min_tokens = static_cast<int32_t>(fields.integer("min_tokens", 0, kMaxInt32).value_or(0));
+  out.ignore_eos = fields.boolean("ignore_eos").value_or(false);
+}
+
+void add_stop_string(FieldReader& fields, std::string_view key, std::string_view text, std::vector<std::string>& out) {
+  if (text.size() > kMaxStopStringBytes) return fields.fail(key, fmt::format("{} holds a string of more than {} bytes", key, kMaxStopStringBytes));
+  if (text.empty()) return;
+  if (out.size() == static_cast<size_t>(kMaxStopStrings)) return fields.fail(key, fmt::format("{} holds more than {} strings", key, kMaxStopStrings));
+  out.emplace_back(text);
 }
 
 void read_cache_salt(FieldReader& fields, std::string& out) {
@@ -99,7 +91,18 @@ void read_cache_salt(FieldReader& fields, std::string& out) {
   out = *salt;
 }
 
-}  // namespace
+void read_stop(FieldReader& fields, std::vector<std::string>& out) {
+  const json::value* stop = fields.value("stop");
+  if (stop == nullptr) return;
+  const auto add = [&](const json::value& item) {
+    const json::string* text = item.if_string();
+    if (text == nullptr) return fields.fail("stop", "stop must be a string or an array of strings");
+    add_stop_string(fields, "stop", *text, out);
+  };
+  const json::array* list = stop->if_array();
+  if (list == nullptr) return add(*stop);
+  for (const json::value& item : *list) add(item);
+}
 
 GenerationOptions read_generation_options(FieldReader& fields, const OptionsContext& context) {
   GenerationOptions out;

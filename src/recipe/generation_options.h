@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/request.h"
+#include "recipe/dialect.h"
 #include "recipe/fields.h"
 
 namespace deepinfer::recipe {
@@ -31,14 +32,27 @@ struct GenerationOptions {
   bool stream = false;
   bool include_usage = false;
   std::string cache_salt;             // only requests with the same one share cached blocks
+  std::optional<int32_t> default_max_tokens;  // of a request that asks for none; unset: what the context holds
+  std::optional<int32_t> thinking_budget;     // tokens of reasoning, after which the model is made to answer
+  bool single_tool_call = false;              // the turn ends with the first complete call
 };
 
 struct OptionsContext {
   SamplingDefaults defaults;
   int32_t vocab_size = 0;
+  Dialect dialect = Dialect::kTemplate;
+  bool enable_tasks = false;           // Chat messages may have a `task`
+  bool accepts_images = false;         // the model sees them, or its renderer puts a text in their place
+  bool force_thinking_sampling = true; // DeepSeek dialects: while thinking, temperature and top_p are the model's own (sampling_rules.h)
 };
 
 // Reads everything but the logprob fields, in which the protocols differ.
 GenerationOptions read_generation_options(FieldReader& fields, const OptionsContext& context);
+
+// Parts of it, for protocols with fewer or other fields. Fields that only some protocols document are read in all.
+void read_sampling(FieldReader& fields, const OptionsContext& context, SamplingParams& out);
+void read_cache_salt(FieldReader& fields, std::string& out);
+void read_stop(FieldReader& fields, std::vector<std::string>& out);  // `stop`: a string or an array
+void add_stop_string(FieldReader& fields, std::string_view key, std::string_view text, std::vector<std::string>& out);
 
 }  // namespace deepinfer::recipe

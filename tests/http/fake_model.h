@@ -71,7 +71,7 @@ class FakeTokenizer final : public tokenizer::Tokenizer {
 class FakeRenderer final : public recipe::PromptRenderer {
  public:
   Result<recipe::Prompt> render(const recipe::Conversation& conversation) const override {
-    constexpr const char* kRoles[] = {"system", "developer", "user", "assistant", "tool"};
+    constexpr const char* kRoles[] = {"system", "developer", "user", "assistant", "tool", "latest_reminder"};
     recipe::Prompt out;
     const auto special = [&](TokenId id, const char* text) {
       out.segments.push_back({.kind = recipe::Segment::Kind::kSpecial, .id = id, .text = text});
@@ -116,12 +116,15 @@ class FakeInference final : public Inference {
     int32_t fail_after = -1;        // tokens of a choice, then kError
     double queue_seconds = 0;
     bool paused = false;            // no steps until resume()
+    std::string name = "fake";
+    int32_t vocab_size = kFakeVocabSize;
+    TokenId end_token = kEnd;
   };
 
   FakeInference() : FakeInference(Options()) {}
   explicit FakeInference(Options options) : options_(std::move(options)), paused_(options_.paused) {
-    card_ = {.name = "fake", .architecture = "fake", .vocab_size = kFakeVocabSize, .max_context = options_.max_context,
-             .created_unix_s = 1700000000, .stop_token_ids = {kEnd}};
+    card_ = {.name = options_.name, .architecture = "fake", .vocab_size = options_.vocab_size, .max_context = options_.max_context,
+             .created_unix_s = 1700000000, .stop_token_ids = {options_.end_token}};
     thread_ = std::thread([this] { loop(); });
   }
   ~FakeInference() override {
@@ -204,7 +207,8 @@ class FakeInference final : public Inference {
   struct Choice {
     std::vector<TokenId> script;
     Usage usage;
-    bool ended = false;
+    size_t at = 0;  // in the script
+    bool ended = false, thinking_ended = false;
   };
   struct Live {
     RequestId id = 0;
@@ -261,13 +265,12 @@ class FakeInference final : public Inference {
       event.finished = FinishReason::kError;
       event.message = "a scripted fault";
     } else {
-      const size_t at = std::min(static_cast<size_t>(choice.usage.completion_tokens), choice.script.size() - 1);
       event.has_token = true;
-      event.token = choice.script[at];
+      event.token = next_token(choice, sampling);
       choice.usage.completion_tokens += 1;
       stats_.generation_tokens_total += 1;
-      if (sampling.top_logprobs >= 0) add_logprobs(event, sampling.top_logprobs, choice.usage.completion_tokens);
-      if (event.token == kEnd) {
+      if (sampling.top_logprobs >= 0) add_logprobs(event, sampling.top_logprobs, choice.usage.completion_tokens, options_.vocab_size);
+      if (event.token == options_.end_token) {
         event.finished = FinishReason::kStop;
       } else if (choice.usage.completion_tokens == sampling.max_tokens) {
         event.finished = FinishReason::kLength;
@@ -278,11 +281,21 @@ class FakeInference final : public Inference {
     live.sink->on_event(event);
     return choice.ended;
   }
-  static void add_logprobs(TokenEvent& event, int32_t num_top, int32_t position) {
+  // The script's next token; a thinking budget that is used up skips the rest of the thinking.
+  static TokenId next_token(Choice& choice, const SamplingParams& sampling) {
+    if (sampling.thinking_budget >= 0 && !choice.thinking_ended && choice.usage.completion_tokens >= sampling.thinking_budget) {
+      const auto end = std::find(choice.script.begin(), choice.script.end(), sampling.thinking_end);
+      if (end != choice.script.end()) choice.at = static_cast<size_t>(end - choice.script.begin());
+    }
+    const TokenId token = choice.script[std::min(choice.at++, choice.script.size() - 1)];
+    if (token == sampling.thinking_end) choice.thinking_ended = true;
+    return token;
+  }
+  static void add_logprobs(TokenEvent& event, int32_t num_top, int32_t position, int32_t vocab_size) {
     event.logprob = -0.25f * static_cast<float>(position);
     event.num_top = num_top;
     for (int32_t i = 0; i < num_top; ++i) {
-      event.top[static_cast<size_t>(i)] = {.token = (event.token + i) % kFakeVocabSize, .logprob = event.logprob - static_cast<float>(i)};
+      event.top[static_cast<size_t>(i)] = {.token = (event.token + i) % vocab_size, .logprob = event.logprob - static_cast<float>(i)};
     }
   }
 
