@@ -18,8 +18,8 @@ constexpr int kWideGroup = 8;             // and for many: the wider, the fewer 
 constexpr int kTileRows = 3;              // 24 sums; 8 registers for the rest
 constexpr int kDirectRows = 6;            // rows up to which nothing is decoded into memory
 constexpr int64_t kDepth = 2048;          // inputs of a decoded chunk: 16 KiB
-constexpr int64_t kRowBlock = 96;         // most rows whose partial sums wait while chunks pass
-constexpr int64_t kCacheBytes = 512 << 10;  // of activations, in the L2 cache while weights pass
+constexpr int64_t kRowBlock = 144;         // most rows whose partial sums wait while chunks pass
+constexpr int64_t kCacheBytes = 768 << 10;  // of activations, in the L2 cache while weights pass
 
 DI_INLINE __m512 dot(__m512 sum, __m512i a, __m512i b) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
