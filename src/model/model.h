@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "base/half.h"
 #include "base/result.h"
 #include "core/request.h"
 #include "kernels/team.h"
@@ -45,6 +46,12 @@ struct KvLayout {
   int32_t exact_replay_tokens = 0;  // so many that all that follows has the bits of a run without a gap, if no row is left out of the decoder
 };
 
+// A picture in a sequence: what its positions take instead of their token's embedding.
+struct ImageRows {
+  int32_t start = 0, num_rows = 0;  // positions [start, start + num_rows) of the sequence
+  const bf16* rows = nullptr;       // [num_rows, hidden_size]
+};
+
 // The rows of one sequence in a step: tokens [start, start + num_rows) of the sequence, whose KV for [0, start) is in its blocks.
 struct SequenceRows {
   int32_t first_row;                     // index of its first row in StepBatch::tokens
@@ -60,6 +67,7 @@ struct SequenceRows {
   int32_t global_start = 0;                 // a multiple of block_tokens: blocks below hold their rows already and are not written
   int32_t decoder_start = 0;                // narrowing: rows below this position do not enter the decoder layers, whose windows
                                             // begin here; 0: none is left out
+  std::span<const ImageRows> images{};      // of the sequence, ascending; those that no row of the step meets may be left out
 };
 
 struct StepBatch {

@@ -155,12 +155,23 @@ void V41Step::run(Team& team) {
   head(team);
 }
 
+const bf16* V41Step::embedding(const V41Row& row) const {
+  const int64_t d = p_.config.hidden_size;
+  if (row.image) {
+    for (const ImageRows& image : sequence(row).images) {
+      const int32_t at = row.position - image.start;
+      if (at >= 0 && at < image.num_rows) return image.rows + at * d;
+    }
+  }
+  return p_.weights.embed.values + int64_t{row.token} * d;  // an image position without a picture is a token like any other
+}
+
 void V41Step::embed(Team& team) {
   const int64_t d = p_.config.hidden_size, rope = p_.config.qk_rope_head_dim;
   const auto [begin, end] = team.range(num_rows());
   for (int64_t r = begin; r < end; ++r) {
     const V41Row& row = rows_[static_cast<size_t>(r)];
-    const bf16* in = p_.weights.embed.values + int64_t{row.token} * d;
+    const bf16* in = embedding(row);
     float* streams = b_.streams.data() + r * kHyperStreams * d;
     for (int64_t i = 0; i < d; ++i) streams[i] = to_f32(in[i]);
     for (int32_t k = 1; k < kHyperStreams; ++k) std::copy_n(streams, d, streams + k * d);

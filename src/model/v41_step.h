@@ -111,6 +111,7 @@ class V41Step {
   // v41.cc
   void plan_rows();
   void plan_groups(int32_t source);
+  const bf16* embedding(const V41Row& row) const;
   void embed(Team& team);
   void engram(int32_t layer, Team& team);
   void engram_row(int32_t table, int64_t row, bf16* out) const;

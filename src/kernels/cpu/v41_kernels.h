@@ -1,5 +1,5 @@
 // What differs between instruction sets in DeepSeek-V4.1's operations on rows (block_quantize.h, v41_rows.h, hyper_connection.h,
-// sink_attention.h, index_select.h): one table of functions each. Everything runs on the calling thread.
+// sink_attention.h, index_select.h, full_attention.h): one table of functions each. Everything runs on the calling thread.
 #pragma once
 
 #include "kernels/block_quantize.h"
@@ -10,6 +10,18 @@
 #include "kernels/v41_rows.h"
 
 namespace deepinfer::cpu {
+
+constexpr int kFullAttentionTile = 8, kFullAttentionLanes = 16;  // query rows that share a pass over the keys; keys of a panel
+// Tile of full_attention: layouts as in FullAttentionScratch.
+struct FullAttentionTileParams {
+  const float* queries;  // [kFullAttentionTile, head_dim]
+  const float* keys;     // of the head
+  const float* values;
+  int64_t num_keys, head_dim;
+  float scale;
+  float* scores;         // [kFullAttentionTile, num_keys rounded up to 16], scratch
+  float* out;            // [kFullAttentionTile, head_dim rounded up to 16]
+};
 
 struct V41Kernels {
   void (*round_to_bf16)(const float* x, int64_t n, bf16* out);
@@ -29,13 +41,14 @@ struct V41Kernels {
   void (*hyper_expand_row)(const HyperCoefficients& c, const float* y, int64_t hidden, int64_t begin, int64_t end, float* streams);
   void (*sink_attention)(const SinkAttentionParams& p);
   void (*index_scores)(const IndexScoreParams& p);
+  void (*full_attention)(const FullAttentionTileParams& p);
 };
 // What a file that includes the *_impl.h of all of them puts into its table.
 #define DI_V41_KERNELS                                                                                                               \
   {round_to_bf16_impl,  round_to_fp8_impl,          quantize_fp8_impl,          quantize_fp4_e8m0_impl,  quantize_fp4_e4m3_impl,     \
    dequantize_fp8_impl, dequantize_fp4_e8m0_impl,   dequantize_fp4_e4m3_impl,   norm_row_impl,           swiglu_row_impl,            \
    engram_gate_impl,    hyper_dots_impl,            sum_of_squares_impl,        hyper_collapse_row_impl, hyper_expand_row_impl,      \
-   sink_attention_impl, index_scores_impl}
+   sink_attention_impl, index_scores_impl,          full_attention_impl}
 const V41Kernels& v41_kernels_portable();
 const V41Kernels& v41_kernels_avx2();
 const V41Kernels& v41_kernels_avx512f();

@@ -1,0 +1,40 @@
+// The vision side of DeepSeek-V4.1: patches of a picture to the rows that stand in its place in a prompt. A ViT with full attention and
+// two-dimensional rotary positions, then an aligner that joins 3 x 3 patches to one row. bf16 numbers between operations, f32 inside.
+// Source: the released vision.py and image_processor.py (revision dba1be0a).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "image/patches.h"
+#include "kernels/linear.h"
+#include "kernels/team.h"
+#include "model/v41_config.h"
+#include "model/v41_weights.h"
+
+namespace deepinfer::model {
+
+image::PatchOptions patch_options(const V41Vision& vision);
+
+class V41ImageEncoder {
+ public:
+  // config.vision is there; weights outlive this.
+  V41ImageEncoder(const V41Config& config, const V41Weights& weights, Isa isa);
+
+  // patches [plan.patch_rows * plan.patch_columns, 3 * patch_size^2] as image::make_patches gives them. Returns the rows of the picture's
+  // positions in a prompt, [plan.num_tokens(), hidden_size]: image_start; the aligner's rows line by line, image_newline after each;
+  // image_end. Allocates its working memory: a picture is encoded once, before its prompt is computed.
+  std::vector<bf16> encode(std::span<const bf16> patches, const image::PatchPlan& plan, Workers& workers) const;
+
+  // The two halves, for tests: the tower's output [patches, vision hidden]; the aligner's [token_rows * token_columns, hidden_size].
+  std::vector<bf16> tower(std::span<const bf16> patches, const image::PatchPlan& plan, Workers& workers) const;
+  std::vector<bf16> align(std::span<const bf16> features, const image::PatchPlan& plan, Workers& workers) const;
+
+ private:
+  const V41Config& config_;
+  const V41VisionWeights& weights_;
+  Isa isa_;
+};
+
+}  // namespace deepinfer::model
