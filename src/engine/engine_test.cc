@@ -97,6 +97,23 @@ TEST(Engine, WarmOutputIsColdOutput) {
   EXPECT_EQ(server.answer(request).usage.cached_tokens, 76);
 }
 
+// Draws are keyed by the position in the sequence, not by what a request has sampled so far: one that brings the first tokens of an
+// answer in its prompt gets the rest.
+TEST(Engine, AnAnswerGoesOnFromAnyOfItsTokens) {
+  Server server;
+  Request request = request_of(50, 20);
+  request.sampling.temperature = 1;
+  request.sampling.seed = 5;
+  const std::vector<TokenId> whole = server.answer(request).tokens;
+  ASSERT_EQ(whole.size(), 20u);
+  for (const int32_t given : {1, 7, 19}) {
+    Request rest = request;
+    rest.prompt.insert(rest.prompt.end(), whole.begin(), whole.begin() + given);
+    rest.sampling.max_tokens = 20 - given;
+    EXPECT_EQ(server.answer(rest).tokens, std::vector<TokenId>(whole.begin() + given, whole.end())) << given;
+  }
+}
+
 TEST(Engine, ATenantFindsOnlyItsOwnBlocks) {
   Server server;
   Request request = request_of(50, 4);
