@@ -24,16 +24,14 @@ class Bench {
     blocks_.resize(static_cast<size_t>(blocks_per_sequence_) * static_cast<size_t>(num_sequences));
     std::iota(blocks_.begin(), blocks_.end(), 0);
     for (size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = static_cast<TokenId>(mix(i) % static_cast<uint64_t>(model.info().vocab_size));
-    decoder_start_.resize(static_cast<size_t>(num_sequences));
     logits_.resize(static_cast<size_t>(num_sequences) * static_cast<size_t>(model.info().vocab_size));
   }
 
   // Tokens [from, to) of one sequence, in chunks; the last row's logits, as an answer needs them.
   void prefill(int32_t sequence, int32_t from, int32_t to) {
-    decoder_start_[static_cast<size_t>(sequence)] = std::max(0, to - model_.kv_layout().replay_tokens);
     for (int32_t at = from; at < to; at += max_rows_) {
       const int32_t rows = std::min(max_rows_, to - at);
-      const model::SequenceRows one = rows_of(sequence, 0, rows, at);
+      const model::SequenceRows one = rows_of(sequence, 0, rows, at, to);
       const int32_t last = rows - 1;
       const bool wanted = at + rows == to;
       model_.forward({.tokens = std::span(tokens_).subspan(static_cast<size_t>(at), static_cast<size_t>(rows)), .sequences = {&one, 1},
@@ -41,13 +39,13 @@ class Bench {
     }
   }
 
-  // One token of each sequence at position `at`.
-  void decode(int32_t num_sequences, int32_t at) {
+  // One token of each sequence at position `at`, after a prompt of `context` tokens.
+  void decode(int32_t num_sequences, int32_t context, int32_t at) {
     step_tokens_.assign(static_cast<size_t>(num_sequences), tokens_[static_cast<size_t>(at)]);
     rows_.clear();
     logit_rows_.clear();
     for (int32_t s = 0; s < num_sequences; ++s) {
-      rows_.push_back(rows_of(s, s, 1, at));
+      rows_.push_back(rows_of(s, s, 1, at, context));
       logit_rows_.push_back(s);
     }
     model_.forward({.tokens = step_tokens_, .sequences = rows_, .logit_rows = logit_rows_}, arena_, logits_.data(), workers_);
@@ -58,13 +56,13 @@ class Bench {
   }
 
  private:
-  model::SequenceRows rows_of(int32_t sequence, int32_t first_row, int32_t num_rows, int32_t start) const {
+  model::SequenceRows rows_of(int32_t sequence, int32_t first_row, int32_t num_rows, int32_t start, int32_t prompt) const {
     const model::KvLayout& layout = model_.kv_layout();
     model::SequenceRows rows{.first_row = first_row, .num_rows = num_rows, .start = start, .block_table = table(sequence)};
     if (layout.state_bytes == 0) return rows;
     rows.state = arena_ + static_cast<int64_t>(blocks_.size()) * layout.block_bytes + sequence * layout.state_bytes;
     rows.previous = std::span(tokens_).first(static_cast<size_t>(start));
-    rows.decoder_start = decoder_start_[static_cast<size_t>(sequence)];
+    rows.decoder_start = std::max(0, prompt - layout.replay_tokens);
     return rows;
   }
   static uint64_t mix(uint64_t i) { return (i + 1) * 0x9e3779b97f4a7c15u >> 33; }
@@ -79,7 +77,6 @@ class Bench {
   int32_t max_rows_, blocks_per_sequence_ = 0;
   std::vector<TokenId> tokens_, step_tokens_;
   std::vector<BlockId> blocks_;
-  std::vector<int32_t> decoder_start_;
   std::vector<float> logits_;
   std::vector<model::SequenceRows> rows_;
   std::vector<int32_t> logit_rows_;
@@ -92,7 +89,7 @@ double run_once(Bench& bench, const BenchCase& what, const Clock& clock) {
   if (what.kind == BenchCase::Kind::kPrefill) {
     bench.prefill(0, what.context, what.context + what.num_tokens);
   } else {
-    for (int32_t i = 0; i < what.num_tokens; ++i) bench.decode(what.num_sequences, what.context + i);
+    for (int32_t i = 0; i < what.num_tokens; ++i) bench.decode(what.num_sequences, what.context, what.context + i);
   }
   return static_cast<double>(clock.now_ns() - begin) / 1e9;
 }
@@ -147,7 +144,7 @@ Result<std::vector<CaseResult>> measure(model::Model& model, const std::vector<B
     results.push_back({.what = c});
     // Fills the cache before the case and warms everything that it touches.
     for (int32_t s = 0; s < c.num_sequences; ++s) bench.prefill(s, 0, c.context);
-    if (c.kind == BenchCase::Kind::kDecode) bench.decode(c.num_sequences, c.context);
+    if (c.kind == BenchCase::Kind::kDecode) bench.decode(c.num_sequences, c.context, c.context);
     else bench.prefill(0, 0, std::min(c.num_tokens, options.max_rows));
   }
   for (int32_t round = 0; round < options.rounds; ++round)

@@ -5,14 +5,17 @@
 namespace deepinfer {
 namespace {
 
-TEST(DenseModel, StepsAllocateNothing) {
+class Steps : public testing::TestWithParam<const char*> {};
+
+TEST_P(Steps, AllocateNothing) {
   const auto workers = Workers::create(2, false);
-  auto loaded = model::load_model(golden_path("tiny-qwen2/tiny-qwen2-Q8_0.gguf"), {}, *workers);
+  auto loaded = model::load_model(DI_SOURCE_DIR "/tests/golden/" + std::string(GetParam()), {}, *workers);
   ASSERT_TRUE(loaded) << loaded.error().message;
   model::Model& m = *loaded->model;
   m.reserve({.max_rows = 128, .max_sequences = 8, .max_logit_rows = 8, .max_context = 2048}, *workers);
   constexpr int32_t kBlocksEach = 20;
-  std::vector<std::byte> arena(static_cast<size_t>(8 * kBlocksEach * m.kv_layout().block_bytes) + 64);
+  const int64_t block_bytes = m.kv_layout().block_bytes, state_bytes = m.kv_layout().state_bytes;
+  std::vector<std::byte> arena(static_cast<size_t>(8 * (kBlocksEach * block_bytes + state_bytes)) + 64);
   std::vector<model::BlockId> table(8 * kBlocksEach);
   std::iota(table.begin(), table.end(), 0);
   std::vector<float> logits(static_cast<size_t>(8 * m.info().vocab_size));
@@ -27,6 +30,9 @@ TEST(DenseModel, StepsAllocateNothing) {
       for (int32_t s = 0; s < sequences; ++s) {
         const auto i = static_cast<size_t>(s);
         rows[i] = {.first_row = s * rows_each, .num_rows = rows_each, .start = start, .block_table = std::span(table).subspan(i * kBlocksEach, kBlocksEach)};
+        rows[i].state = base + 8 * kBlocksEach * block_bytes + s * state_bytes;
+        rows[i].previous = std::span(tokens).first(static_cast<size_t>(start));
+        rows[i].decoder_start = start + rows_each - 1;
         logit_rows[i] = s * rows_each + rows_each - 1;
       }
       m.forward({.tokens = std::span(tokens).first(static_cast<size_t>(sequences * rows_each)),
@@ -37,6 +43,8 @@ TEST(DenseModel, StepsAllocateNothing) {
   }
   EXPECT_EQ(num_allocations.load(), 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, Steps, testing::Values("dense/tiny-qwen2/tiny-qwen2-Q8_0.gguf", "v41-tiny"));
 
 }  // namespace
 }  // namespace deepinfer
