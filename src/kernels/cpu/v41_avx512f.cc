@@ -1,4 +1,5 @@
 #if defined(__x86_64__)
+#include "kernels/cpu/full_attention_impl.h"
 #include "kernels/cpu/index_scores_impl.h"
 #include "kernels/cpu/sink_attention_impl.h"
 #include "kernels/cpu/v41_kernels.h"
