@@ -1,7 +1,9 @@
-// From sampled tokens to what a client sees: text (whole code points), split into reasoning and answer, with stop strings found and
-// text held back while it may be the start of one (longest prefix of any stop string). One object a choice; not thread-safe.
-// Newlines next to <think> and </think> belong to them. Special tokens and the token that ended the answer are not shown. The pieces of
-// text do not depend on how tokens cut it, and their concatenation loses and doubles nothing. Time is linear.
+// From sampled tokens to what a client sees: text (whole code points), split into reasoning and answer, tool calls out of markup, stop
+// strings found and text held back while it may be the start of one or of a marker. One object a choice; not thread-safe.
+//
+// Newlines next to <think> and </think>, and those in front of a block of tool calls, belong to them. Markers count when they come from
+// control tokens; the same characters from ordinary tokens are text. Special tokens and the token that ended the answer are not shown.
+// What comes out does not depend on how tokens or calls cut the text, and its concatenation loses and doubles nothing. Time is linear.
 #pragma once
 
 #include <memory>
@@ -35,6 +37,10 @@ struct OutputEvent {
 struct OutputOptions {
   AnswerSyntax syntax;               // Prompt::syntax
   bool split_reasoning = true;       // <think>…</think> written by control tokens or, for models without them, by text at the start
+  // Markers count wherever they are spelt, not only as control tokens: for output that went through text. A model that quotes a marker
+  // is then misread.
+  bool markers_by_text = false;
+  bool single_tool_call = false;     // the answer ends with the first complete call
   std::vector<std::string> stop;     // searched in answer text only
   bool keep_token_events = false;    // fill OutputEvent::tokens
 };
@@ -46,8 +52,9 @@ class OutputParser {
   OutputParser(OutputParser&&) noexcept;
   OutputParser& operator=(OutputParser&&) noexcept;
 
-  // Appends what `event` makes visible. After a stop string matched, stopped() is true: the caller cancels the engine's sequence, and
-  // later events only complete the usage; exactly one kFinished comes out, on the engine's own end event.
+  // Appends what `event` makes visible. Once nothing more can follow (a stop string, the end of a single call), stopped() is true: the
+  // caller cancels the engine's sequence, and later events only complete the usage; exactly one kFinished comes out, on the engine's own
+  // end event.
   void push(const TokenEvent& event, std::vector<OutputEvent>& out);
   bool stopped() const;
 

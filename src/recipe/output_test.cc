@@ -235,7 +235,7 @@ TEST(OutputParser, EqualsTheTwinHoweverTokensCutTheText) {
   };
   for (int round = 0; round < 4000; ++round) {
     OutputOptions options{.keep_token_events = true};
-    if (rng.below(2) == 0) options.syntax.start = AnswerSyntax::Start::kReasoning;
+    if (rng.below(2) == 0) options.syntax = {.start = AnswerSyntax::Start::kReasoning, .trim_start = true};
     for (uint64_t i = rng.below(4); i > 0; --i) options.stop.push_back(words(1 + static_cast<int>(rng.below(3))));
     std::string text = words(static_cast<int>(rng.below(12)));
     if (rng.below(3) == 0) text = "<think>" + text;

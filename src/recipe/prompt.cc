@@ -4,20 +4,8 @@ namespace deepinfer::recipe {
 
 std::vector<TokenId> prompt_tokens(const Prompt& prompt, const tokenizer::Tokenizer& tokenizer) {
   std::vector<TokenId> ids;
-  std::string plain;  // neighbours joined: merges may reach across the seam of two plain segments
-  const auto flush = [&] {
-    if (!plain.empty()) tokenizer.encode(plain, tokenizer::Recognize::kNothing, ids);
-    plain.clear();
-  };
-  for (const Segment& segment : prompt.segments) {
-    if (segment.kind == Segment::Kind::kPlain) {
-      plain += segment.text;
-      continue;
-    }
-    flush();
-    ids.push_back(segment.id);
-  }
-  flush();
+  for_each_run(
+      prompt, [&](std::string_view text) { tokenizer.encode(text, tokenizer::Recognize::kNothing, ids); }, [&](TokenId id) { ids.push_back(id); });
   return ids;
 }
 

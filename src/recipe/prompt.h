@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -36,6 +37,7 @@ struct AnswerSyntax {
   bool trim_start = false;        // newlines that the answer begins with are not part of it (those after <think> and </think> never are)
   bool parse_tool_calls = false;  // DSML markup (DeepSeek dialects with active tools) becomes tool calls; else it is text
   bool parse_json = false;        // JSON mode of DeepSeek dialects: only the first JSON value is shown, without fences and text around it
+  bool hides_added_tokens = false;  // added tokens are control tokens, whatever the vocabulary's flags say: they are never shown
   std::vector<DeclaredTool> tools;
 };
 
@@ -54,7 +56,31 @@ class PromptRenderer {
   virtual Result<Prompt> render(const Conversation& conversation) const = 0;
 };
 
-// The ids of a rendered prompt: neighbouring plain segments are joined before BPE, nothing is joined across a special one.
+// A prompt as its encoder sees it: neighbouring plain segments joined to one text (merges may reach across their seam), nothing joined
+// across a control token or an image. on_text(string_view) and on_id(TokenId) in the order of the prompt.
+template <class OnText, class OnId>
+void for_each_run(const Prompt& prompt, const OnText& on_text, const OnId& on_id) {
+  const std::vector<Segment>& segments = prompt.segments;
+  std::string joined;
+  for (size_t i = 0; i < segments.size();) {
+    if (segments[i].kind != Segment::Kind::kPlain) {
+      on_id(segments[i++].id);
+      continue;
+    }
+    size_t end = i + 1;
+    while (end < segments.size() && segments[end].kind == Segment::Kind::kPlain) ++end;
+    if (end == i + 1) {
+      on_text(std::string_view(segments[i].text));
+    } else {
+      joined.clear();
+      for (size_t k = i; k < end; ++k) joined += segments[k].text;
+      on_text(std::string_view(joined));
+    }
+    i = end;
+  }
+}
+
+// The ids of a rendered prompt.
 std::vector<TokenId> prompt_tokens(const Prompt& prompt, const tokenizer::Tokenizer& tokenizer);
 
 // For people and logs, never to be tokenised: the prompt as one text, and the same with control tokens as ⟦id spelling⟧.

@@ -16,10 +16,11 @@ class StopStrings {
   // Empty strings are left out.
   explicit StopStrings(std::span<const std::string> strings);
 
-  // The next byte. Returns the index of the string that ends with it, or -1. Not to be called again after a match.
+  // The next byte. Returns the index of the string that ends with it, or -1. After a match: only reset().
   int32_t push(char byte);
   // The longest end of the text that begins one of the strings, in bytes. After a match: nothing of use.
   size_t num_held() const { return nodes_[node_].depth; }
+  void reset() { node_ = 0; }  // the text begins anew
 
  private:
   struct Node {
