@@ -6,9 +6,9 @@
 #include <set>
 #include <string>
 
-#include "api/json_reader.h"
 #include "base/check.h"
 #include "recipe/chat_completions.h"
+#include "recipe/json_reader.h"
 #include "recipe/protocol.h"
 
 namespace {
@@ -94,7 +94,7 @@ void read_conversation(const boost::json::object& body) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  const Result<boost::json::object> body = api::read_json_object(std::string(reinterpret_cast<const char*>(data + 1), size - 1));
+  const Result<boost::json::object> body = recipe::read_json_object(std::string(reinterpret_cast<const char*>(data + 1), size - 1));
   if (!body) return 0;
   const recipe::Dialect dialect = data[0] < 64 ? recipe::Dialect::kV41 : recipe::Dialect::kTemplate;
   switch (data[0] % 6) {

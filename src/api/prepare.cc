@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <limits>
 
-#include "api/json_reader.h"
+#include "recipe/json_reader.h"
 #include "api/kept_responses.h"
 #include "recipe/chat_completions.h"
 #include "recipe/completions.h"
-#include "recipe/fill_in.h"
+#include "recipe/encode_request.h"
 
 namespace deepinfer::api {
 namespace json = boost::json;
@@ -66,50 +66,30 @@ std::string_view prompt_field(recipe::Protocol protocol) {
   }
 }
 
-Or<recipe::Prompt> render(const Service& service, const recipe::Conversation& conversation, std::string_view field) {
-  if (service.renderer == nullptr) return bad_request("this model has no chat template; use /v1/completions", std::string(field));
-  Result<recipe::Prompt> prompt = service.renderer->render(conversation);
-  if (!prompt) {
-    ApiError error = from_error(prompt.error(), 0);
-    if (error.status == 400) error.param = field;
-    return error;
-  }
-  return std::move(prompt).value();
-}
-
-std::vector<TokenId> encode(const Service& service, std::string_view text, bool parse_special, bool add_bos) {
-  std::vector<TokenId> ids;
-  const std::optional<TokenId> bos = service.tokenizer.bos_id();
-  if (add_bos && bos) ids.push_back(*bos);
-  service.tokenizer.encode(text, parse_special ? tokenizer::Recognize::kAll : tokenizer::Recognize::kNothing, ids);
-  return ids;
-}
-
 bool completions_add_bos(const Service& service) {
   return service.options.completions_add_bos.value_or(service.tokenizer.add_bos());
 }
 
-// The prompt of a request in tokens, and how its answer is to be read.
-struct Encoded {
-  std::vector<TokenId> tokens;
-  recipe::AnswerSyntax syntax;
-};
-
-Or<Encoded> encode_text(const Service& service, const recipe::TextPrompt& prompt) {
-  if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt.text)) return Encoded{.tokens = *ids};
-  const std::string& text = std::get<std::string>(prompt.text);
-  if (!prompt.suffix) return Encoded{.tokens = encode(service, text, prompt.parse_special, completions_add_bos(service))};
-  const std::optional<recipe::Prompt> filled = recipe::fill_in_prompt(text, *prompt.suffix, service.tokenizer);
-  if (!filled) return bad_request("suffix is not supported: this model knows no fill in the middle", "suffix");
-  return Encoded{.tokens = recipe::prompt_tokens(*filled, service.tokenizer)};
+// The field that an error of encoding speaks of.
+std::string_view faulty_field(const recipe::ParsedRequest& request, std::string_view prompt_field) {
+  const auto* text = std::get_if<recipe::TextPrompt>(&request.prompt);
+  return text != nullptr && text->suffix ? "suffix" : prompt_field;
 }
 
-Or<Encoded> encode_prompt(const Service& service, const recipe::ParsedRequest& request, recipe::Protocol protocol) {
-  if (const auto* text = std::get_if<recipe::TextPrompt>(&request.prompt)) return encode_text(service, *text);
-  Or<recipe::Prompt> rendered = render(service, std::get<recipe::Conversation>(request.prompt), prompt_field(protocol));
-  if (ApiError* error = std::get_if<ApiError>(&rendered)) return std::move(*error);
-  recipe::Prompt& prompt = std::get<recipe::Prompt>(rendered);
-  return Encoded{.tokens = recipe::prompt_tokens(prompt, service.tokenizer), .syntax = std::move(prompt.syntax)};
+Or<recipe::EncodedRequest> encode(Service& service, const recipe::ParsedRequest& request, std::string_view field, bool text_bos) {
+  if (service.renderer == nullptr && std::holds_alternative<recipe::Conversation>(request.prompt)) {
+    return bad_request("this model has no chat template; use /v1/completions", std::string(field));
+  }
+  Result<recipe::EncodedRequest> encoded = recipe::encode_request(
+      request, {.tokenizer = service.tokenizer, .renderer = service.renderer, .text_bos = text_bos, .cache = &service.token_cache});
+  if (encoded) return std::move(*encoded);
+  ApiError error = from_error(encoded.error(), 0);
+  if (error.status == 400) error.param = faulty_field(request, field);
+  return error;
+}
+
+Or<recipe::EncodedRequest> encode_prompt(Service& service, const recipe::ParsedRequest& request, recipe::Protocol protocol) {
+  return encode(service, request, prompt_field(protocol), completions_add_bos(service));
 }
 
 // Sets max_tokens to what was asked for or what is left.
@@ -145,12 +125,12 @@ std::string_view id_prefix(recipe::Protocol protocol) {
 }
 
 // What all generating requests have in common once their prompt is known.
-Outcome make_generation(Service& service, recipe::ParsedRequest parsed, Encoded prompt, std::string model, recipe::Protocol protocol,
+Outcome make_generation(Service& service, recipe::ParsedRequest parsed, recipe::EncodedRequest prompt, std::string model, recipe::Protocol protocol,
                         const std::string& tenant) {
   recipe::GenerationOptions& options = parsed.options;
-  if (std::optional<ApiError> error = fit_length(service, static_cast<int64_t>(prompt.tokens.size()), protocol, options)) return std::move(*error);
+  if (std::optional<ApiError> error = fit_length(service, static_cast<int64_t>(prompt.ids.size()), protocol, options)) return std::move(*error);
   if (!options.has_seed) options.sampling.seed = service.random_u64();
-  limit_thinking(service, options, prompt.syntax, options.sampling);
+  limit_thinking(service, options, prompt.prompt.syntax, options.sampling);
   Generation out{.protocol = protocol};
   out.info = {.id = service.new_id(id_prefix(protocol)),
               .model = std::move(model),
@@ -160,7 +140,7 @@ Outcome make_generation(Service& service, recipe::ParsedRequest parsed, Encoded 
               .stream = options.stream,
               .include_usage = options.include_usage,
               .logprobs = options.sampling.top_logprobs >= 0,
-              .starts_in_reasoning = prompt.syntax.start == recipe::AnswerSyntax::Start::kReasoning,
+              .starts_in_reasoning = prompt.prompt.syntax.start == recipe::AnswerSyntax::Start::kReasoning,
               .echo = std::move(parsed.echo),
               .tool_names = std::move(parsed.tool_names)};
   if (parsed.seal_reasoning) {
@@ -170,11 +150,12 @@ Outcome make_generation(Service& service, recipe::ParsedRequest parsed, Encoded 
     out.info.echo["store"] = true;
     out.keep = Keep{.previous_id = parsed.previous_id.value_or(""), .input = json::serialize(parsed.items)};
   }
-  out.output = {.syntax = std::move(prompt.syntax),
+  out.output = {.syntax = std::move(prompt.prompt.syntax),
                 .split_reasoning = protocol != recipe::Protocol::kCompletions,
+                .single_tool_call = options.single_tool_call,
                 .stop = std::move(options.stop),
                 .keep_token_events = out.info.logprobs};
-  out.request = {.prompt = std::move(prompt.tokens), .sampling = std::move(options.sampling), .n = options.n, .tenant = tenant, .cache_salt = std::move(options.cache_salt)};
+  out.request = {.prompt = std::move(prompt.ids), .sampling = std::move(options.sampling), .n = options.n, .tenant = tenant, .cache_salt = std::move(options.cache_salt)};
   return out;
 }
 
@@ -197,18 +178,18 @@ Outcome prepare_generation(Service& service, const json::object& body, std::stri
   if (ApiError* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
   if (std::optional<ApiError> full = queue_problem(service)) return std::move(*full);
   recipe::ParsedRequest& request = std::get<recipe::ParsedRequest>(parsed);
-  Or<Encoded> prompt = encode_prompt(service, request, protocol);
+  Or<recipe::EncodedRequest> prompt = encode_prompt(service, request, protocol);
   if (ApiError* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
-  return make_generation(service, std::move(request), std::move(std::get<Encoded>(prompt)), std::move(model), protocol, tenant);
+  return make_generation(service, std::move(request), std::move(std::get<recipe::EncodedRequest>(prompt)), std::move(model), protocol, tenant);
 }
 
 // The prompt that the same body would have on /messages.
 Outcome count_tokens(Service& service, const json::object& body, const std::string& tenant) {
   Or<recipe::ParsedRequest> parsed = parse(service, body, recipe::Protocol::kMessages, tenant);
   if (ApiError* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
-  Or<Encoded> prompt = encode_prompt(service, std::get<recipe::ParsedRequest>(parsed), recipe::Protocol::kMessages);
+  Or<recipe::EncodedRequest> prompt = encode_prompt(service, std::get<recipe::ParsedRequest>(parsed), recipe::Protocol::kMessages);
   if (ApiError* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
-  return Response{.body = json::serialize(json::object{{"input_tokens", std::get<Encoded>(prompt).tokens.size()}})};
+  return Response{.body = json::serialize(json::object{{"input_tokens", std::get<recipe::EncodedRequest>(prompt).ids.size()}})};
 }
 
 Outcome tokenize(Service& service, const json::object& body) {
@@ -218,16 +199,16 @@ Outcome tokenize(Service& service, const json::object& body) {
   const json::string* text = chat ? nullptr : fields.string("prompt");
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);
   if (!chat && text == nullptr) fields.fail("prompt", "prompt or messages is missing");
-  const recipe::Conversation conversation = chat ? recipe::parse_conversation(fields, request_context(service, "").options) : recipe::Conversation();
-  if (problems.any()) return bad_field(problems.first());
-  std::vector<TokenId> ids;
+  recipe::ParsedRequest request;
   if (chat) {
-    Or<recipe::Prompt> prompt = render(service, conversation, "messages");
-    if (ApiError* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
-    ids = recipe::prompt_tokens(std::get<recipe::Prompt>(prompt), service.tokenizer);
-  } else {
-    ids = encode(service, *text, false, add_special && completions_add_bos(service));
+    request.prompt = recipe::parse_conversation(fields, request_context(service, "").options);
+  } else if (text != nullptr) {
+    request.prompt = recipe::TextPrompt{.text = std::string(*text)};
   }
+  if (problems.any()) return bad_field(problems.first());
+  Or<recipe::EncodedRequest> encoded = encode(service, request, chat ? "messages" : "prompt", add_special && completions_add_bos(service));
+  if (ApiError* error = std::get_if<ApiError>(&encoded)) return std::move(*error);
+  const std::vector<TokenId>& ids = std::get<recipe::EncodedRequest>(encoded).ids;
   json::object out;
   out["count"] = ids.size();
   out["max_model_len"] = service.inference.model().max_context;
@@ -295,7 +276,7 @@ Outcome prepare(Service& service, Call call) {
     case Endpoint::kResponseInputItems: return answer_kept_response(service, call);
     default: break;
   }
-  Result<json::object> body = read_json_object(std::move(call.body));
+  Result<json::object> body = recipe::read_json_object(std::move(call.body));
   if (!body) return bad_request(body.error().message);
   const std::optional<recipe::Protocol> protocol = protocol_of(call.endpoint);
   Or<std::string> model = read_model(service, *body, protocol || call.endpoint == Endpoint::kCountTokens);

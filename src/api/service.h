@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/seal.h"
+#include "recipe/token_cache.h"
 
 namespace deepinfer::api {
 
@@ -25,6 +26,7 @@ struct Service {
   Inference& inference;
   const tokenizer::Tokenizer& tokenizer;
   const recipe::PromptRenderer* const renderer;
+  recipe::TokenCache token_cache{tokenizer};  // of texts in prompts
   const SteadyClock clock;
   Metrics metrics;
   const std::unique_ptr<ResponseStore> store;

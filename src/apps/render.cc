@@ -1,4 +1,4 @@
-// deepinfer render: the exact prompt that a Chat Completions request becomes, control tokens marked: what the model will read.
+// deepinfer render: the exact prompt that a request of any protocol becomes, control tokens marked: what the model will read.
 #include <boost/json.hpp>
 #include <cstdio>
 #include <fmt/format.h>
@@ -11,65 +11,109 @@
 #include "apps/text_input.h"
 #include "engine/loaded_model.h"
 #include "io/mapped_file.h"
-#include "recipe/chat_completions.h"
+#include "recipe/encode_request.h"
+#include "recipe/json_reader.h"
+#include "recipe/protocol.h"
 
 namespace deepinfer::apps {
 namespace {
 
+namespace json = boost::json;
+using recipe::AnswerSyntax;
+using recipe::Protocol;
+using recipe::Segment;
+
 struct RenderFlags {
-  std::string model, request = "-", chat_template;
+  std::string request = "-", protocol = "chat", model, tokenizer;
+  RendererFlags renderer;
   bool ids = false, json = false;
 };
 
-Result<recipe::Conversation> read_conversation(const std::string& text) {
-  boost::system::error_code error;
-  const boost::json::value body = boost::json::parse(text, error);
-  if (error || !body.is_object()) return Error{Code::kInvalidArgument, "the request is not a JSON object" + (error ? ": " + error.message() : "")};
+Protocol protocol_of(std::string_view name) {
+  if (name == "responses") return Protocol::kResponses;
+  if (name == "messages") return Protocol::kMessages;
+  return name == "completions" ? Protocol::kCompletions : Protocol::kChat;
+}
+
+Result<engine::ModelText> open_model_text(const RenderFlags& flags) {
+  if (flags.tokenizer.empty()) {
+    DI_TRY(const std::string path, find_model(flags.model, process_environment()));
+    return engine::open_text(path);
+  }
+  engine::ModelText text;
+  DI_TRY(const std::string json, io::read_small_file(flags.tokenizer, kMaxInputBytes));
+  DI_TRY(text.tokenizer, tokenizer::Tokenizer::from_json(json, "", flags.tokenizer));
+  return text;
+}
+
+Result<recipe::EncodedRequest> render_request(const RenderFlags& flags, const engine::ModelText& text, std::string body) {
+  DI_TRY(const json::object object, recipe::read_json_object(std::move(body)));
+  DI_TRY(const Renderer renderer, make_renderer(text, flags.renderer));
+  recipe::RequestContext context;
+  context.options.vocab_size = text.tokenizer->vocab_size();
+  context.options.dialect = renderer.dialect;
+  context.options.accepts_images = renderer.dialect != recipe::Dialect::kTemplate;
   recipe::Problems problems;
-  recipe::FieldReader fields(body.get_object(), "", problems);
-  recipe::Conversation conversation = recipe::parse_conversation(fields, {});
-  if (problems.any()) return Error{Code::kInvalidArgument, fmt::format("the request: {}", problems.first().message)};
-  return conversation;
+  const std::optional<recipe::ParsedRequest> request = recipe::parse_request(protocol_of(flags.protocol), object, context, problems);
+  if (!request) return Error{Code::kInvalidArgument, fmt::format("the request: {}", problems.first().message)};
+  return recipe::encode_request(*request, {.tokenizer = *text.tokenizer, .renderer = renderer.prompts.get(), .text_bos = text.tokenizer->add_bos()});
+}
+
+std::string_view start_name(AnswerSyntax::Start start) {
+  switch (start) {
+    case AnswerSyntax::Start::kAnswer: return "answer";
+    case AnswerSyntax::Start::kReasoning: return "reasoning";
+    case AnswerSyntax::Start::kJson: return "json";
+    case AnswerSyntax::Start::kToolCalls: return "tool_calls";
+  }
+  return {};
 }
 
 void print_json(const recipe::Prompt& prompt, const std::vector<TokenId>& ids) {
-  boost::json::array segments;
-  for (const recipe::Segment& s : prompt.segments) {
-    boost::json::object one{{"text", s.text}};
-    if (s.kind == recipe::Segment::Kind::kSpecial) one["id"] = s.id;
+  json::array segments, images;
+  for (const Segment& segment : prompt.segments) {
+    json::object one{{"text", segment.text}};
+    if (segment.kind != Segment::Kind::kPlain) one["id"] = segment.id;
+    if (segment.kind == Segment::Kind::kImage) one["image"] = segment.image;
     segments.push_back(std::move(one));
   }
-  const boost::json::object out{{"ids", boost::json::value_from(ids)}, {"segments", std::move(segments)}, {"starts_in_reasoning", prompt.starts_in_reasoning()}};
-  std::puts(boost::json::serialize(out).c_str());
+  for (const recipe::Image& image : prompt.images) images.push_back(json::value(image.url));
+  const json::object out{{"ids", json::value_from(ids)}, {"segments", std::move(segments)}, {"images", std::move(images)},
+                         {"start", start_name(prompt.syntax.start)}};
+  std::puts(json::serialize(out).c_str());
 }
 
 Result<> run_render(const RenderFlags& flags) {
-  DI_TRY(const std::string path, find_model(flags.model, process_environment()));
-  DI_TRY(const engine::ModelText text, engine::open_text(path));
-  DI_TRY(const std::unique_ptr<recipe::PromptRenderer> renderer, make_renderer(text, flags.chat_template));
-  if (renderer == nullptr) return Error{Code::kUnsupported, path + " has no chat template; name one with --chat-template"};
-  DI_TRY(const std::string body, flags.request == "-" ? read_stdin() : io::read_small_file(flags.request, kMaxInputBytes));
-  DI_TRY(const recipe::Conversation conversation, read_conversation(body));
-  DI_TRY(const recipe::Prompt prompt, renderer->render(conversation));
-  const std::vector<TokenId> ids = recipe::prompt_tokens(prompt, *text.tokenizer);
-  if (flags.json) print_json(prompt, ids);
-  else if (flags.ids) fmt::print("{}\n", fmt::join(ids, " "));
-  else fmt::print("{}\n{} tokens\n", recipe::prompt_text_marked(prompt), ids.size());
+  DI_TRY(const engine::ModelText text, open_model_text(flags));
+  DI_TRY(std::string body, flags.request == "-" ? read_stdin() : io::read_small_file(flags.request, kMaxInputBytes));
+  DI_TRY(const recipe::EncodedRequest encoded, render_request(flags, text, std::move(body)));
+  const std::vector<TokenId>& ids = encoded.ids;
+  if (flags.json) {
+    print_json(encoded.prompt, ids);
+  } else if (flags.ids) {
+    fmt::print("{}\n", fmt::join(ids, " "));
+  } else {
+    fmt::print("{}\n{} tokens\n", recipe::prompt_text_marked(encoded.prompt), ids.size());
+  }
   return {};
 }
 
 }  // namespace
 
 Command add_render(CLI::App& root) {
-  CLI::App* app = root.add_subcommand("render", "Prints the exact prompt that a chat request becomes, control tokens marked.");
-  app->footer("Example:\n  echo '{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}' | deepinfer render model.gguf");
+  CLI::App* app = root.add_subcommand("render", "Prints the exact prompt that a request becomes, control tokens marked.");
+  app->footer(
+      "Example:\n  echo '{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}' | deepinfer render --model model.gguf\n"
+      "  deepinfer render --tokenizer tokenizer.json --dialect v4.1 --protocol messages --ids request.json");
   auto flags = std::make_shared<RenderFlags>();
   Flags add(*app);
-  add.text("MODEL", flags->model, "MODEL", "a .gguf file or a safetensors folder; \"\": the default model")->required();
-  add.text("REQUEST", flags->request, "FILE", "a JSON file as POSTed to /v1/chat/completions; - reads stdin");
-  add.text("--chat-template", flags->chat_template, "FILE", "a Jinja template instead of the model's own");
+  add.text("REQUEST", flags->request, "FILE", "a JSON file as POSTed to the protocol's path; - reads stdin");
+  add.choice("--protocol", flags->protocol, {"chat", "completions", "responses", "messages"}, "which path it is POSTed to");
+  add.text("--model", flags->model, "MODEL", "a .gguf file or a safetensors folder", "the model that serve would take");
+  add.text("--tokenizer", flags->tokenizer, "FILE", "a tokenizer.json instead of a model");
+  flags->renderer.add_to(add);
   add.toggle("--ids", flags->ids, "prints token ids");
-  add.toggle("--json", flags->json, "prints ids and segments as JSON");
+  add.toggle("--json", flags->json, "prints ids, segments and images as JSON");
   return {app, [flags] {
             const Result<> done = run_render(*flags);
             return done ? kExitDone : report(done.error());

@@ -8,9 +8,11 @@
 
 namespace deepinfer::apps {
 
+namespace {
+
 constexpr size_t kMaxTemplateBytes = 4 << 20;
 
-Result<std::unique_ptr<recipe::PromptRenderer>> make_renderer(const engine::ModelText& text, const std::string& template_file) {
+Result<std::unique_ptr<recipe::PromptRenderer>> make_template(const engine::ModelText& text, const std::string& template_file) {
   std::string source = text.chat_template, where = text.chat_template_path;
   if (!template_file.empty()) {
     DI_TRY(source, io::read_small_file(template_file, kMaxTemplateBytes));
@@ -29,6 +31,43 @@ Result<std::unique_ptr<recipe::PromptRenderer>> make_renderer(const engine::Mode
   if (!made) return Error{made.error().code, fmt::format("{}: {}", where, made.error().message)};
   if (!(*made)->note().empty()) fmt::print(stderr, "deepinfer: {}: {}\n", where, (*made)->note());
   return std::unique_ptr<recipe::PromptRenderer>(std::move(made).value());
+}
+
+}  // namespace
+
+void RendererFlags::add_to(Flags& flags) {
+  flags.text("--chat-template", chat_template, "FILE", "a Jinja template instead of the model's own");
+  flags.choice("--dialect", dialect, {"auto", "template", "v4-preview", "v4", "v4.1"},
+               "how prompts are written and answers read; auto goes by vocabulary and config.json");
+  flags.choice("--history-reasoning", history_reasoning, {"reference", "keep"},
+               "DeepSeek: reasoning of earlier turns as the makers do it (left out), or always kept");
+  flags.choice("--developer-as", developer_as, {"dialect", "system", "user"},
+               "DeepSeek: who says developer messages; dialect: system on v4.1, else user");
+}
+
+Result<Renderer> make_renderer(const engine::ModelText& text, const RendererFlags& flags) {
+  Renderer out;
+  if (const std::optional<recipe::Dialect> named = recipe::dialect_of_name(flags.dialect)) {
+    out.dialect = *named;
+  } else if (flags.chat_template.empty()) {
+    out.dialect = recipe::pick_dialect(text.config_json, *text.tokenizer);
+    if (out.dialect != recipe::Dialect::kTemplate) {
+      fmt::print(stderr, "deepinfer: prompts and answers in the dialect {}, by the vocabulary (--dialect names another)\n", recipe::dialect_name(out.dialect));
+    }
+  }
+  if (out.dialect == recipe::Dialect::kTemplate) {
+    DI_TRY(out.prompts, make_template(text, flags.chat_template));
+    return out;
+  }
+  if (!flags.chat_template.empty()) {
+    return Error{Code::kInvalidArgument, fmt::format("--chat-template: the dialect {} has no template", flags.dialect)};
+  }
+  recipe::DialectOptions options;
+  if (flags.history_reasoning == "keep") options.history_reasoning = recipe::HistoryReasoning::kKeep;
+  if (flags.developer_as == "system") options.developer_as = recipe::DeveloperAs::kSystem;
+  if (flags.developer_as == "user") options.developer_as = recipe::DeveloperAs::kUser;
+  DI_TRY(out.prompts, recipe::make_dialect_renderer(out.dialect, *text.tokenizer, options));
+  return out;
 }
 
 }  // namespace deepinfer::apps

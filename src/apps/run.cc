@@ -37,7 +37,7 @@ struct RunFlags {
     flags.number("--top-k", top_k, 0, 1 << 24, "N", "samples from this many of the likeliest; 0 is all", "the model's, else 0");
     flags.real("--min-p", min_p, 0, 1, "drops tokens below this share of the likeliest's probability")->default_str("the model's, else 0");
     flags.seed("--seed", seed, "the same seed gives the same answer", "random");
-    flags.text("--chat-template", engine.chat_template, "FILE", "a Jinja template instead of the model's own");
+    engine.renderer.add_to(flags);
     flags.size("--kv-memory", engine.kv_memory, "memory of the KV cache", "half of what is free");
     engine.add_replay_to(flags);
     flags.toggle("--raw", raw, "continues the prompt as plain text, without the chat template");
@@ -98,8 +98,8 @@ class Run {
 
  private:
   Result<Generated> answer_conversation() {
-    if (served_.renderer == nullptr) return Error{Code::kUnsupported, "this model has no chat template; use --raw or --chat-template FILE"};
-    DI_TRY(const recipe::Prompt prompt, served_.renderer->render(conversation_));
+    if (served_.renderer.prompts == nullptr) return Error{Code::kUnsupported, "this model has no chat template; use --raw or --chat-template FILE"};
+    DI_TRY(const recipe::Prompt prompt, served_.renderer.prompts->render(conversation_));
     return answer_tokens(recipe::prompt_tokens(prompt, *served_.text.tokenizer), {.syntax = prompt.syntax});
   }
 

@@ -111,9 +111,10 @@ Result<> run_serve(ServeFlags flags) {
   DI_TRY(api::ServerOptions options, server_options(flags));
   DI_TRY(const std::unique_ptr<ServedModel> served, start_model(flags.model, flags.engine, process_environment()));
   set_sampling_defaults(served->text, options.sampling);
+  options.dialect = served->renderer.dialect;
   const bool tls = !options.tls_cert.empty();
   DI_TRY(const std::unique_ptr<api::Server> server,
-         api::Server::start(std::move(options), {.inference = *served->engine, .tokenizer = *served->text.tokenizer, .renderer = served->renderer.get()}));
+         api::Server::start(std::move(options), {.inference = *served->engine, .tokenizer = *served->text.tokenizer, .renderer = served->renderer.prompts.get()}));
 
   signals.ready([&server] { server->stop_now(); });
   const ModelCard& card = served->engine->model();

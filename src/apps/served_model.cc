@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 
 #include "apps/default_model.h"
-#include "apps/renderer.h"
 
 namespace deepinfer::apps {
 namespace {
@@ -36,7 +35,7 @@ void EngineFlags::add_to(Flags& flags) {
   flags.number("--max-num-seqs", max_num_seqs, 1, 4096, "N", "sequences that run at a time");
   flags.number("--max-queued", max_queued, 1, 1 << 20, "N", "requests that wait; more get 429");
   add_replay_to(flags);
-  flags.text("--chat-template", chat_template, "FILE", "a Jinja template instead of the model's own");
+  renderer.add_to(flags);
   flags.text("--model-name", model_name, "NAME", "what clients call the model", "the file's name");
 }
 
@@ -67,7 +66,7 @@ Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const 
   auto served = std::make_unique<ServedModel>();
   DI_TRY(const std::string path, find_model(model.model, environment));
   DI_TRY(engine::OpenModel open, engine::open_model(path));
-  DI_TRY(served->renderer, make_renderer(open.text, flags.chat_template));
+  DI_TRY(served->renderer, make_renderer(open.text, flags.renderer));
   served->workers = model.start_workers();
   const engine::WeightOptions options = model.weight_options();
   DI_TRY(engine::LoadedModel loaded, engine::load_weights(std::move(open), options, *served->workers));

@@ -7,19 +7,20 @@
 #include <string>
 
 #include "apps/model_flags.h"
+#include "apps/renderer.h"
 #include "apps/settings.h"
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/loaded_model.h"
-#include "recipe/prompt.h"
 
 namespace deepinfer::apps {
 
 struct EngineFlags {
   std::optional<uint64_t> kv_memory;
   int32_t max_num_batched_tokens = 512, max_num_seqs = 32, max_queued = 256;
-  std::string chat_template, model_name;
+  std::string model_name;
   bool no_replay = false;
+  RendererFlags renderer;
 
   void add_to(Flags& flags);
   void add_replay_to(Flags& flags);
@@ -29,7 +30,7 @@ struct ServedModel {
   SteadyClock clock;
   std::unique_ptr<Workers> workers;
   engine::ModelText text;
-  std::unique_ptr<recipe::PromptRenderer> renderer;  // null: no chat template
+  Renderer renderer;
   uint64_t kv_bytes = 0, weight_bytes = 0;
   std::unique_ptr<engine::Engine> engine;            // last: its thread uses the workers
 };

@@ -112,6 +112,7 @@ Result<> text_from_folder(const fs::path& folder, ModelText& out) {
   if (json.empty()) return Error{Code::kNotFound, fmt::format("{}: the tokenizer is missing", json_path.string())};
   DI_TRY(const std::string config, read_optional(config_path));
   DI_TRY(out.tokenizer, tokenizer::Tokenizer::from_json(json, config, json_path.string()));
+  DI_TRY(out.config_json, read_optional(folder / "config.json"));
   DI_TRY(out.chat_template, read_optional(jinja_path));
   out.chat_template_path = jinja_path.string();
   if (out.chat_template.empty() && !config.empty()) {

@@ -17,6 +17,7 @@ struct ModelText {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   std::string chat_template;       // Jinja source; empty: the model has none
   std::string chat_template_path;  // where it stands, for error messages
+  std::string config_json;         // config.json of a folder; empty: a GGUF file
   // generation_config.json; unset: the file says nothing (a GGUF file never does)
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int32_t> top_k;

@@ -6,7 +6,9 @@
 
 namespace deepinfer::recipe {
 
-const std::string_view kApplyPatchDescription = R"text(Use the `apply_patch` tool to edit files.
+namespace {
+
+constexpr std::string_view kDescription = R"text(Use the `apply_patch` tool to edit files.
 Your patch language is a stripped‑down, file‑oriented diff format designed to be easy to parse and safe to apply. You can think of it as a high‑level envelope:
 
 *** Begin Patch
@@ -74,6 +76,16 @@ It is important to remember:
 - You must prefix new lines with `+` even when creating a new file
 - File references can only be relative, NEVER ABSOLUTE.
 )text";
+
+}  // namespace
+
+std::string apply_patch_description(Dialect dialect) {
+  std::string out(kDescription);
+  // V4 was told the same with one empty line less.
+  constexpr std::string_view kBefore = "envelope:\n";
+  if (dialect != Dialect::kV41) out.erase(out.find(kBefore) + kBefore.size(), 1);
+  return out;
+}
 
 boost::json::object apply_patch_parameters() {
   boost::json::object input{{"type", "string"},

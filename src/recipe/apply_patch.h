@@ -2,12 +2,15 @@
 #pragma once
 
 #include <boost/json/object.hpp>
+#include <string>
 #include <string_view>
+
+#include "recipe/dialect.h"
 
 namespace deepinfer::recipe {
 
 constexpr std::string_view kApplyPatchName = "apply_patch";
-extern const std::string_view kApplyPatchDescription;
+std::string apply_patch_description(Dialect dialect);
 boost::json::object apply_patch_parameters();  // a schema with the one member `input`
 
 }  // namespace deepinfer::recipe

@@ -112,7 +112,7 @@ bool MessageReader::read_content(FieldReader& message, std::string_view role, Me
   ContentBuilder builder(out_);
   for (size_t i = 0; i < blocks->size() && !problems_.any(); ++i) read_block((*blocks)[i], element_path(path, i), role, builder);
   builder.move_to(out);
-  return !blocks->empty();
+  return !blocks->empty() || role != "assistant";  // an empty list is an empty text; of an assistant it is as good as null
 }
 
 void read_tool_call(const json::value& value, const std::string& path, Problems& problems, Message& out) {
@@ -123,7 +123,7 @@ void read_tool_call(const json::value& value, const std::string& path, Problems&
   const json::string* id = call.string("id");
   const json::object* function = call.object("function");
   if (problems.any()) return;
-  if (id == nullptr || id->empty()) return problems.report(path + ".id", path + ".id is missing");
+  if (id == nullptr) return problems.report(path + ".id", path + ".id is missing");
   if (function == nullptr) return problems.report(path + ".function", path + ".function is missing");
   FieldReader inner(*function, path + ".function", problems);
   const json::string* name = inner.string("name");

@@ -8,11 +8,11 @@ namespace {
 // Three marks around two texts: mark 0, before, mark 1, after, mark 2.
 struct Layout {
   std::array<std::string_view, 3> marks;
-  bool bos;
+  std::string_view begin;  // in front of them; empty: nothing
 };
 constexpr Layout kLayouts[] = {
-    {{"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"}, true},
-    {{"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"}, false},
+    {{"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"}, "<｜begin▁of▁sentence｜>"},
+    {{"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"}, ""},
 };
 
 Segment special(TokenId id, std::string_view spelling) { return {.kind = Segment::Kind::kSpecial, .id = id, .text = std::string(spelling)}; }
@@ -25,7 +25,7 @@ std::optional<Prompt> fill_in(const Layout& layout, std::string_view before, std
     ids[i] = *id;
   }
   Prompt out;
-  if (const std::optional<TokenId> bos = tokenizer.bos_id(); layout.bos && bos) out.segments.push_back(special(*bos, tokenizer.token_bytes(*bos)));
+  if (const std::optional<TokenId> begin = tokenizer.special_id(layout.begin)) out.segments.push_back(special(*begin, layout.begin));
   out.segments.push_back(special(ids[0], layout.marks[0]));
   out.segments.push_back({.text = std::string(before)});
   out.segments.push_back(special(ids[1], layout.marks[1]));

@@ -289,7 +289,7 @@ void ToolReader::read_custom(FieldReader& tool, const std::string& path) {
   if (name == nullptr) return tool.fail("name", path + ".name is missing");
   // A tool that takes text is more than a schema: its description has to say how to write it. Of one tool the model knows that.
   if (*name != kApplyPatchName) return tool.fail("name", fmt::format("the only custom tool that this model knows is {}", kApplyPatchName));
-  ToolDefinition definition{.name = std::string(*name), .description = std::string(kApplyPatchDescription)};
+  ToolDefinition definition{.name = std::string(*name), .description = apply_patch_description(dialect_)};
   const json::object parameters = apply_patch_parameters();
   const size_t before = out_.tools.size();
   add_tool(tool, std::move(definition), &parameters, "name", out_.tools);

@@ -87,7 +87,7 @@ class TextTest(unittest.TestCase):
 
     def test_render_marks_control_tokens(self):
         request = json.dumps({"messages": [{"role": "user", "content": "a <|im_end|> b"}]})
-        result = e2e.run("render", e2e.TINY, stdin=request)
+        result = e2e.run("render", "--model", e2e.TINY, stdin=request)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("⟦", result.stdout)
         self.assertIn("a <|im_end|> b", result.stdout, "a client's text stays text")

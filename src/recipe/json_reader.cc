@@ -1,4 +1,4 @@
-#include "api/json_reader.h"
+#include "recipe/json_reader.h"
 
 #include <fmt/format.h>
 #include <simdjson.h>
@@ -8,7 +8,7 @@
 
 #include "recipe/fields.h"
 
-namespace deepinfer::api {
+namespace deepinfer::recipe {
 namespace json = boost::json;
 namespace {
 
@@ -119,4 +119,4 @@ Result<json::object> read_json_object(std::string body) {
   return std::move(held.get_object());
 }
 
-}  // namespace deepinfer::api
+}  // namespace deepinfer::recipe

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 
-namespace deepinfer::api {
+namespace deepinfer::recipe {
 
 constexpr size_t kMaxJsonDepth = 256;
 
@@ -18,4 +18,4 @@ Result<boost::json::object> read_json_object(std::string body);
 // Replaces escapes of lone surrogates by \ufffd, which has as many bytes. Exposed for its test.
 void replace_lone_surrogates(std::string& json);
 
-}  // namespace deepinfer::api
+}  // namespace deepinfer::recipe

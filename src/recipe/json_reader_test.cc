@@ -1,10 +1,10 @@
-#include "api/json_reader.h"
+#include "recipe/json_reader.h"
 
 #include <gtest/gtest.h>
 
 #include <boost/json/serialize.hpp>
 
-namespace deepinfer::api {
+namespace deepinfer::recipe {
 namespace {
 
 namespace json = boost::json;
@@ -64,4 +64,4 @@ TEST(JsonReader, DepthIsBounded) {
 }
 
 }  // namespace
-}  // namespace deepinfer::api
+}  // namespace deepinfer::recipe

@@ -1,0 +1,66 @@
+#include "recipe/encode_request.h"
+
+#include "recipe/fill_in.h"
+
+namespace deepinfer::recipe {
+namespace {
+
+// Ids as people read them: control tokens, and the bytes between them.
+std::vector<Segment> segments_of(const std::vector<TokenId>& ids, const tokenizer::Tokenizer& tokenizer) {
+  std::vector<Segment> out;
+  for (const TokenId id : ids) {
+    const std::string text(tokenizer.token_bytes(id));
+    if (tokenizer.special_id(text) == id) {
+      out.push_back({.kind = Segment::Kind::kSpecial, .id = id, .text = text});
+      continue;
+    }
+    if (out.empty() || out.back().kind != Segment::Kind::kPlain) out.push_back({});
+    out.back().text += text;
+  }
+  return out;
+}
+
+EncodedRequest from_ids(std::vector<TokenId> ids, const tokenizer::Tokenizer& tokenizer) {
+  EncodedRequest out{.ids = std::move(ids), .prompt = {}};
+  out.prompt.segments = segments_of(out.ids, tokenizer);
+  return out;
+}
+
+EncodedRequest from_prompt(Prompt prompt, const EncodeContext& context) {
+  EncodedRequest out{.ids = {}, .prompt = std::move(prompt)};
+  out.ids = context.cache != nullptr ? context.cache->tokens(out.prompt) : prompt_tokens(out.prompt, context.tokenizer);
+  return out;
+}
+
+Result<EncodedRequest> encode_text(const TextPrompt& request, const EncodeContext& context) {
+  const tokenizer::Tokenizer& tokenizer = context.tokenizer;
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&request.text)) return from_ids(*ids, tokenizer);
+  const std::string& text = std::get<std::string>(request.text);
+  if (request.suffix) {
+    std::optional<Prompt> filled = fill_in_prompt(text, *request.suffix, tokenizer);
+    if (!filled) return Error{Code::kInvalidArgument, "suffix is not supported: this model knows no fill in the middle"};
+    return from_prompt(std::move(*filled), context);
+  }
+  const std::optional<TokenId> bos = context.text_bos ? tokenizer.bos_id() : std::nullopt;
+  if (request.parse_special) {
+    std::vector<TokenId> ids;
+    if (bos) ids.push_back(*bos);
+    tokenizer.encode(text, tokenizer::Recognize::kAll, ids);
+    return from_ids(std::move(ids), tokenizer);
+  }
+  Prompt prompt;
+  if (bos) prompt.segments.push_back({.kind = Segment::Kind::kSpecial, .id = *bos, .text = std::string(tokenizer.token_bytes(*bos))});
+  prompt.segments.push_back({.text = text});
+  return from_prompt(std::move(prompt), context);
+}
+
+}  // namespace
+
+Result<EncodedRequest> encode_request(const ParsedRequest& request, const EncodeContext& context) {
+  if (const auto* text = std::get_if<TextPrompt>(&request.prompt)) return encode_text(*text, context);
+  if (context.renderer == nullptr) return Error{Code::kInvalidArgument, "this model has no chat template; only text completions are possible"};
+  DI_TRY(Prompt prompt, context.renderer->render(std::get<Conversation>(request.prompt)));
+  return from_prompt(std::move(prompt), context);
+}
+
+}  // namespace deepinfer::recipe
