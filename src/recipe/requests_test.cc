@@ -248,10 +248,10 @@ TEST(MessagesRequests, ImagesBecomeDataUrls) {
 }
 
 TEST(FillIn, ShowsBothSidesOfTheHole) {
-  const FakeTokenizer deepseek({{1, "<bos>", true}, {2, "<｜fim▁begin｜>", true}, {3, "<｜fim▁hole｜>", true}, {4, "<｜fim▁end｜>", true}}, 1);
+  const FakeTokenizer deepseek({{1, "<｜begin▁of▁sentence｜>", true}, {2, "<｜fim▁begin｜>", true}, {3, "<｜fim▁hole｜>", true}, {4, "<｜fim▁end｜>", true}});
   std::optional<Prompt> prompt = fill_in_prompt("a<｜fim▁hole｜>", "b", deepseek);
   ASSERT_TRUE(prompt);
-  EXPECT_EQ(prompt_text_marked(*prompt), "⟦1 <bos>⟧⟦2 <｜fim▁begin｜>⟧a<｜fim▁hole｜>⟦3 <｜fim▁hole｜>⟧b⟦4 <｜fim▁end｜>⟧");
+  EXPECT_EQ(prompt_text_marked(*prompt), "⟦1 <｜begin▁of▁sentence｜>⟧⟦2 <｜fim▁begin｜>⟧a<｜fim▁hole｜>⟦3 <｜fim▁hole｜>⟧b⟦4 <｜fim▁end｜>⟧");
   const FakeTokenizer qwen({{2, "<|fim_prefix|>", true}, {3, "<|fim_suffix|>", true}, {4, "<|fim_middle|>", true}}, 1);
   EXPECT_EQ(prompt_text_marked(*fill_in_prompt("a", "b", qwen)), "⟦2 <|fim_prefix|>⟧a⟦3 <|fim_suffix|>⟧b⟦4 <|fim_middle|>⟧");
   EXPECT_FALSE(fill_in_prompt("a", "b", FakeTokenizer({{2, "<|fim_prefix|>", true}})));
