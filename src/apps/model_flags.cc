@@ -3,7 +3,7 @@
 namespace deepinfer::apps {
 
 void ModelFlags::add_to(Flags& flags) {
-  flags.text("MODEL", model, "MODEL", "a .gguf file or a safetensors folder", "SmolLM2-135M-Instruct, fetched once");
+  flags.text("MODEL", model, "MODEL", "a .gguf file or a safetensors folder", "nano, which comes along");
   flags.number("-t,--threads", threads, 1, 1024, "N", "compute threads", "one a core");
   flags.choice("--activations", activations, {"fast", "f32"}, "fast rounds them to 8 bits for integer weights; f32 is exact and slow");
   flags.choice("--kv-format", kv_format, {"auto", "bf16", "q8", "f32"}, "numbers of the KV cache; auto is bf16, or f32 with f32 activations");

@@ -37,7 +37,7 @@ Protocol protocol_of(std::string_view name) {
 
 Result<engine::ModelText> open_model_text(const RenderFlags& flags) {
   if (flags.tokenizer.empty()) {
-    DI_TRY(const std::string path, find_model(flags.model, process_environment()));
+    DI_TRY(const std::string path, find_model(flags.model));
     return engine::open_text(path);
   }
   engine::ModelText text;

@@ -189,7 +189,7 @@ Result<> run_run(RunFlags flags) {
     if (!flags.prompt.empty() && flags.prompt.back() == '\n') flags.prompt.pop_back();  // of `echo`, not of the question
   }
   flags.engine.max_num_seqs = 1;
-  DI_TRY(const std::unique_ptr<ServedModel> served, start_model(flags.model, flags.engine, process_environment()));
+  DI_TRY(const std::unique_ptr<ServedModel> served, start_model(flags.model, flags.engine));
   Run run(flags, *served);
   if (terminal) return chat(run, *terminal, served->engine->model());
 

@@ -10,7 +10,6 @@
 
 #include "api/server.h"
 #include "apps/commands.h"
-#include "apps/default_model.h"
 #include "apps/served_model.h"
 #include "apps/signals.h"
 #include "base/units.h"
@@ -101,15 +100,13 @@ void set_sampling_defaults(const engine::ModelText& text, recipe::SamplingDefaul
 }
 
 Result<> run_serve(ServeFlags flags) {
-  // First of all, so that every thread inherits the blocked signals. Fetching the default model comes before: Ctrl-C ends that.
-  DI_TRY(flags.model.model, find_model(flags.model.model, process_environment()));
-  SignalWatch signals;
+  SignalWatch signals;  // first of all, so that every thread inherits the blocked signals
   std::signal(SIGPIPE, SIG_IGN);
 
   const SteadyClock clock;
   const int64_t begin = clock.now_ns();
   DI_TRY(api::ServerOptions options, server_options(flags));
-  DI_TRY(const std::unique_ptr<ServedModel> served, start_model(flags.model, flags.engine, process_environment()));
+  DI_TRY(const std::unique_ptr<ServedModel> served, start_model(flags.model, flags.engine));
   set_sampling_defaults(served->text, options.sampling);
   options.dialect = served->renderer.dialect;
   const bool tls = !options.tls_cert.empty();

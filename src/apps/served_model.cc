@@ -62,9 +62,9 @@ uint64_t free_memory_bytes() {
   return available;
 }
 
-Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const EngineFlags& flags, const Environment& environment) {
+Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const EngineFlags& flags) {
   auto served = std::make_unique<ServedModel>();
-  DI_TRY(const std::string path, find_model(model.model, environment));
+  DI_TRY(const std::string path, find_model(model.model));
   DI_TRY(engine::OpenModel open, engine::open_model(path));
   DI_TRY(served->renderer, make_renderer(open.text, flags.renderer));
   served->workers = model.start_workers();

@@ -8,7 +8,6 @@
 
 #include "apps/model_flags.h"
 #include "apps/renderer.h"
-#include "apps/settings.h"
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/loaded_model.h"
@@ -35,7 +34,7 @@ struct ServedModel {
   std::unique_ptr<engine::Engine> engine;            // last: its thread uses the workers
 };
 
-Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const EngineFlags& flags, const Environment& environment);
+Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const EngineFlags& flags);
 
 // The KV arena when --kv-memory does not say: half of the memory that is free once the weights are in, but no more than
 // `useful_bytes` (every sequence at its full context), and 64 MiB at least.

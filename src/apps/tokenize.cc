@@ -45,7 +45,7 @@ void print_pieces(const tokenizer::Tokenizer& tokenizer, const std::vector<Token
 }
 
 Result<> run_tokenize(const TokenizeFlags& flags) {
-  DI_TRY(const std::string path, find_model(flags.model, process_environment()));
+  DI_TRY(const std::string path, find_model(flags.model));
   DI_TRY(const engine::ModelText text, engine::open_text(path));
   DI_TRY(const std::string input, text_or_stdin(flags.text));
   std::vector<TokenId> ids;

@@ -29,7 +29,7 @@ def run(*arguments, stdin="", timeout=60, environment=None):
 
 class Server:
     def __init__(self, model=TINY, *flags):
-        command = [BINARY, "serve", model, "--port", "0", "--threads", "1", "--kv-memory", "64MiB", *flags]
+        command = [BINARY, "serve", *([model] if model else []), "--port", "0", "--threads", "1", "--kv-memory", "64MiB", *flags]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.lines = []
         self.port = None
