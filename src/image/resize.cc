@@ -38,8 +38,8 @@ class Filter {
     std::vector<double> w(stride_);
     for (int32_t x = 0; x < out; ++x) {
       const double center = (x + 0.5) * scale;
-      const int32_t first = std::max(0, static_cast<int32_t>(center - support + 0.5));
-      const int32_t count = std::min(in, static_cast<int32_t>(center + support + 0.5)) - first;
+      const int32_t first = std::max(0, static_cast<int32_t>(std::floor(center - support + 0.5)));
+      const int32_t count = std::min(in, static_cast<int32_t>(std::floor(center + support + 0.5))) - first;
       double sum = 0;
       for (int32_t i = 0; i < count; ++i) sum += w[static_cast<size_t>(i)] = cubic((i + first - center + 0.5) * narrowing);
       int32_t* out_weights = weights_.data() + static_cast<size_t>(x) * stride_;
@@ -115,7 +115,7 @@ Picture pad_to(const Picture& picture, int32_t width, int32_t height) {
   int32_t inner_width = width, inner_height = height;
   if (shape > target) inner_height = round_to_int(static_cast<double>(picture.height) / picture.width * width);
   if (shape < target) inner_width = round_to_int(static_cast<double>(picture.width) / picture.height * height);
-  const Picture inner = resize_bicubic(picture, inner_width, inner_height);
+  Picture inner = resize_bicubic(picture, inner_width, inner_height);
   if (inner_width == width && inner_height == height) return inner;
 
   Picture out{.width = width, .height = height, .rgb = std::vector<uint8_t>(static_cast<size_t>(width) * static_cast<size_t>(height) * 3, kGrey)};

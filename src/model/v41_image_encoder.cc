@@ -54,8 +54,9 @@ class Tower {
         qkv_(static_cast<size_t>(n_ * 3 * d_)),
         attended_(static_cast<size_t>(n_ * d_)),
         attention_(n_, config.num_attention_heads, head_dim_, num_threads) {
+    const int32_t rotated = head_dim_ / 2;
     for (int32_t i = 0; i < head_dim_ / 4; ++i) {
-      frequencies_.push_back(std::pow(static_cast<float>(c_.rope_theta), -2.0f * static_cast<float>(i) / static_cast<float>(head_dim_ / 2)));
+      frequencies_.push_back(std::pow(static_cast<float>(c_.rope_theta), -2.0f * static_cast<float>(i) / static_cast<float>(rotated)));
     }
   }
 
