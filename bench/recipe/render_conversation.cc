@@ -99,7 +99,7 @@ int main(int argc, char** argv) {
   for (int round = 0; round < rounds; ++round) {
     TokenCache cache(**tokenizer);
     double begin = now_ms();
-    Prompt prompt = std::move(*(*renderer)->render(conversation));
+    Prompt prompt = *(*renderer)->render(conversation);
     cold_render.push_back(now_ms() - begin);
     begin = now_ms();
     cache.tokens(prompt);
@@ -108,7 +108,7 @@ int main(int argc, char** argv) {
     Conversation next = conversation;
     add_turn(rng, next);
     begin = now_ms();
-    prompt = std::move(*(*renderer)->render(next));
+    prompt = *(*renderer)->render(next);
     warm_render.push_back(now_ms() - begin);
     begin = now_ms();
     count = cache.tokens(prompt).size();
