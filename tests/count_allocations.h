@@ -33,6 +33,9 @@ DI_COUNTED void* operator new(std::size_t size) { return deepinfer::counted_allo
 DI_COUNTED void* operator new[](std::size_t size) { return deepinfer::counted_allocation(size, 1); }
 DI_COUNTED void* operator new(std::size_t size, std::align_val_t a) { return deepinfer::counted_allocation(size, static_cast<std::size_t>(a)); }
 DI_COUNTED void* operator new[](std::size_t size, std::align_val_t a) { return deepinfer::counted_allocation(size, static_cast<std::size_t>(a)); }
+// The sanitizers' own nothrow forms would not call these.
+DI_COUNTED void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return deepinfer::counted_allocation(size, 1); }
+DI_COUNTED void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return deepinfer::counted_allocation(size, 1); }
 DI_COUNTED void operator delete(void* p) noexcept { std::free(p); }
 DI_COUNTED void operator delete[](void* p) noexcept { std::free(p); }
 DI_COUNTED void operator delete(void* p, std::size_t) noexcept { std::free(p); }
