@@ -47,6 +47,8 @@ std::string anthropic_message(const ApiError& error) {
 
 boost::json::object anthropic_json(const ApiError& error, std::string_view request_id) {
   boost::json::object inner{{"type", anthropic_type(error)}, {"message", anthropic_message(error)}};
+  // By this code clients know that they have to go on without one.
+  if (error.param == "thread") inner["details"] = boost::json::object{{"error_code", "thread_unsupported_request"}};
   return {{"type", "error"}, {"error", std::move(inner)}, {"request_id", request_id}};
 }
 

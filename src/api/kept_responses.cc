@@ -148,4 +148,20 @@ std::optional<json::array> stored_items(Service& service, const std::string& id,
   return out;
 }
 
+// Ids of items have the middle of their response's id in them.
+std::optional<json::value> stored_item(Service& service, const std::string& id, const std::string& tenant) {
+  const size_t begin = id.find('_'), end = id.rfind('_');
+  if (begin == std::string::npos || end <= begin) return std::nullopt;
+  const Result<StoredResponse> stored = load(service, "resp_" + id.substr(begin + 1, end - begin - 1), tenant);
+  if (!stored) return std::nullopt;
+  const json::value response = reread(stored->response);
+  const json::value* output = response.is_object() ? response.get_object().if_contains("output") : nullptr;
+  if (output == nullptr || !output->is_array()) return std::nullopt;
+  for (const json::value& item : output->get_array()) {
+    const json::value* own = item.is_object() ? item.get_object().if_contains("id") : nullptr;
+    if (own != nullptr && own->is_string() && std::string_view(own->get_string()) == id) return item;
+  }
+  return std::nullopt;
+}
+
 }  // namespace deepinfer::api

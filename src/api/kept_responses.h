@@ -18,4 +18,7 @@ Outcome answer_kept_response(Service& service, const Call& call);
 // there (any more), or the chain is longer than anything sensible.
 std::optional<boost::json::array> stored_items(Service& service, const std::string& id, const std::string& tenant);
 
+// An item of a kept response's output. nullopt: there is none of this id.
+std::optional<boost::json::value> stored_item(Service& service, const std::string& id, const std::string& tenant);
+
 }  // namespace deepinfer::api

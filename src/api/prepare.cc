@@ -53,7 +53,10 @@ recipe::RequestContext request_context(Service& service, const std::string& tena
                                                            service.options.dialect == recipe::Dialect::kV4Preview,
                                          .force_thinking_sampling = service.options.force_thinking_sampling}};
   out.open_reasoning = [&service, tenant](std::string_view sealed) { return service.sealer.open(sealed, reasoning_context(tenant)); };
-  if (service.store != nullptr) out.stored_items = [&service, tenant](const std::string& id) { return stored_items(service, id, tenant); };
+  if (service.store != nullptr) {
+    out.stored_items = [&service, tenant](const std::string& id) { return stored_items(service, id, tenant); };
+    out.stored_item = [&service, tenant](const std::string& id) { return stored_item(service, id, tenant); };
+  }
   return out;
 }
 

@@ -96,6 +96,27 @@ TEST(Responses, GoOnFromEarlierOnes) {
   expect_error(client.request(post(kResponses, responses(R"(,"previous_response_id":"resp_unknown")"))), 400, "invalid_request_error", "does not exist");
 }
 
+TEST(Responses, ItemsAreFoundByReference) {
+  World world({}, keeping());
+  RawClient client(world.port());
+  const json::value made = parse(client.request(post(kResponses, responses())));
+  const std::string id = text_of(made.at("output").at(0).at("id"));
+  const auto with = [&](const std::string& item) {
+    return client.request(post(kResponses, responses("", R"([{"role":"user","content":"q"},{"type":"item_reference","id":")" + item + R"("},{"role":"user","content":"r"}])")));
+  };
+  EXPECT_EQ(with(id)->status, 200);
+  EXPECT_NE(world.tokenizer.decode(world.inference.requests().back().prompt, true).find("assistant\nHello world.<|end|>"), std::string::npos);
+  for (const std::string& other : {std::string("msg_0_0"), std::string("x"), std::string("__"), id + "0"}) expect_error(with(other), 400, "invalid_request_error", "not kept");
+}
+
+TEST(Messages, AClientIsToldToGoOnWithoutAThread) {
+  World world;
+  RawClient client(world.port());
+  const std::optional<Answer> answer = client.request(post(kMessages, messages(R"(,"thread":{"type":"create"})")));
+  EXPECT_EQ(answer->status, 400);
+  EXPECT_EQ(parse(answer).at("error").at("details").at("error_code"), "thread_unsupported_request");
+}
+
 TEST(Responses, InputIsListedInPages) {
   World world({}, keeping());
   RawClient client(world.port());

@@ -377,6 +377,8 @@ std::optional<ParsedRequest> parse_messages_request(const json::object& body, co
   FieldReader fields(body, "", problems);
   ParsedRequest out;
   Conversation& conversation = out.prompt.emplace<Conversation>();
+  // A client that is told so sends the whole conversation instead.
+  if (fields.value("thread") != nullptr) fields.fail("thread", "threads are not supported: this server keeps no messages; send the whole conversation");
   MessagesReader reader(fields, context, conversation);
   reader.read_system();
   reader.read_messages();

@@ -56,6 +56,8 @@ struct RequestContext {
   OptionsContext options;
   // Responses: the items that a response was made from and those that it gave, oldest first; nullopt: there is none of this id.
   std::function<std::optional<boost::json::array>(const std::string& id)> stored_items;
+  // Responses: one item of a stored response, by the item's id.
+  std::function<std::optional<boost::json::value>(const std::string& id)> stored_item;
   // Responses: the reasoning in an encrypted_content that this server made; nullopt: it did not.
   std::function<std::optional<std::string>(std::string_view sealed)> open_reasoning;
 };

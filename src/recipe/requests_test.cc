@@ -197,6 +197,24 @@ TEST(ResponsesRequests, GoOnFromAnEarlierOne) {
   EXPECT_NE(responses(R"("input":"x","previous_response_id":"s")", context).problem.message.find("does not exist"), std::string::npos);
 }
 
+TEST(ResponsesRequests, ReferencesAreFollowedOnce) {
+  RequestContext context = context_of(Dialect::kV41);
+  const char* input = R"("input":[{"role":"user","content":"q"},{"type":"item_reference","id":"msg_1"},{"role":"user","content":"r"}])";
+  EXPECT_EQ(responses(input, context).problem.param, "input[1].id");
+  context.stored_item = [](const std::string& id) -> std::optional<json::value> {
+    if (id == "loop") return json::parse(R"({"type":"item_reference","id":"loop"})");
+    return id == "msg_1" ? std::optional<json::value>(json::parse(R"({"type":"message","role":"assistant","content":"a"})")) : std::nullopt;
+  };
+  EXPECT_EQ(shown(responses(input, context).conversation()), "user:q | assistant:a | user:r");
+  for (const char* id : {"loop", "other"}) {
+    EXPECT_EQ(responses(R"("input":[{"type":"item_reference","id":")" + std::string(id) + "\"}]", context).problem.param, "input[0].id");
+  }
+}
+
+TEST(MessagesRequests, ThreadsAreRefusedNotIgnored) {
+  EXPECT_EQ(messages(R"("messages":[{"role":"user","content":"q"}],"thread":{"type":"create"})").problem.param, "thread");
+}
+
 TEST(ResponsesRequests, SealedReasoningComesBack) {
   RequestContext context = context_of(Dialect::kV41);
   context.open_reasoning = [](std::string_view sealed) { return sealed == "good" ? std::optional<std::string>("secret") : std::nullopt; };

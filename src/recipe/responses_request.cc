@@ -29,6 +29,7 @@ class ItemReader {
   void finish();
 
  private:
+  void read_reference(FieldReader& item, const std::string& path, std::vector<json::value>& more_tools);
   void read_message(FieldReader& item, const std::string& path);
   void read_reasoning(FieldReader& item, const std::string& path);
   void read_call(FieldReader& item, bool custom, const std::string& path);
@@ -63,8 +64,20 @@ void ItemReader::read(const json::value& value, const std::string& path, std::ve
     if (const json::array* tools = item.array("tools")) more_tools.insert(more_tools.end(), tools->begin(), tools->end());
     return;
   }
-  if (type == "item_reference") return problems_.report(path, path + ": references to stored items are not supported; send the item itself");
+  if (type == "item_reference") return read_reference(item, path, more_tools);
   // Others are what another provider's tools did; they say nothing to this model.
+}
+
+void ItemReader::read_reference(FieldReader& item, const std::string& path, std::vector<json::value>& more_tools) {
+  const json::string* id = item.string("id");
+  if (problems_.any()) return;
+  if (id == nullptr) return item.fail("id", path + ".id is missing");
+  const std::optional<json::value> stored = context_.stored_item ? context_.stored_item(std::string(*id)) : std::nullopt;
+  const json::value* type = stored && stored->is_object() ? stored->get_object().if_contains("type") : nullptr;
+  if (type == nullptr || *type == "item_reference") {  // a reference is followed once
+    return item.fail("id", fmt::format("the item \"{}\" is not kept by this server; send the item itself", quotable(*id)));
+  }
+  read(*stored, path, more_tools);
 }
 
 void ItemReader::need_outputs(const std::string& path) {

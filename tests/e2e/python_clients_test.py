@@ -1,11 +1,11 @@
-"""The official openai client against the real server: the suite of tests/openai_client, less what only the scripted model can be asked."""
+"""The official clients against the real server: the suite of tests/python_clients, less what only the scripted model can be asked."""
 import os
 import subprocess
 import unittest
 
 import server as e2e
 
-SUITE = os.path.join(e2e.SOURCE, "tests/openai_client/run")
+SUITE = os.path.join(e2e.SOURCE, "tests/python_clients/run")
 
 
 def run_suite(case, model):

@@ -1,9 +1,10 @@
-"""Starts the server once a session, and gives tests the official client, pointed at it."""
+"""Starts the server once a session, and gives tests the official clients, pointed at it."""
 import re
 import shlex
 import subprocess
 import threading
 
+import anthropic
 import openai
 import pytest
 
@@ -58,6 +59,11 @@ def client(server):
 
 
 @pytest.fixture(scope="session")
+def claude(server):
+    return anthropic.Anthropic(base_url=server.url, api_key="unused", max_retries=0, timeout=120)
+
+
+@pytest.fixture(scope="session")
 def model(client):
     return client.models.list().data[0].id
 
@@ -67,3 +73,25 @@ def scripted(model):
     """Tests of exact answers are for the scripted model only."""
     if model != "fake":
         pytest.skip("needs the scripted model")
+
+
+@pytest.fixture(scope="session")
+def keeper(request, server):
+    """A client of a server that keeps responses."""
+    live = Live(request.config.getoption("--server-command") + " --keep")
+    yield openai.OpenAI(base_url=live.url + "/v1", api_key="unused", max_retries=0, timeout=120)
+    live.stop()
+
+
+@pytest.fixture(scope="session")
+def scripted_any(model):
+    """Tests of exact answers that any scripted model gives."""
+    if model not in ("fake", "scripted-v4.1"):
+        pytest.skip("needs a scripted model")
+
+
+@pytest.fixture(scope="session")
+def speaks_dsml(model):
+    """Tests of tools and of thinking on demand are for the scripted model of a DeepSeek dialect."""
+    if model != "scripted-v4.1":
+        pytest.skip("needs the scripted model of dialect v4.1")

@@ -1,0 +1,120 @@
+// What applications do with the official Node clients and the AI SDK, on all three protocols, with the scripted model of dialect v4.1.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { after, before, test } from "node:test";
+import Anthropic from "@anthropic-ai/sdk";
+import { createAnthropic } from "@ai-sdk/anthropic";
+import { createOpenAI } from "@ai-sdk/openai";
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { generateText, stepCountIs, streamText, tool } from "ai";
+import OpenAI from "openai";
+import { z } from "zod";
+
+const MODEL = "scripted-v4.1";
+const SCHEMA = { type: "object", properties: { city: { type: "string" }, days: { type: "integer" } }, required: ["city"] };
+const CHAT_TOOL = { type: "function", function: { name: "get_weather", description: "Look up the weather", parameters: SCHEMA } };
+const FINAL = "It is sunny in Paris and rainy in Rome.";
+const CITIES = [{ city: "Paris", days: 2 }, { city: "Rome" }];
+
+let server, url;
+
+before(async () => {
+  const [program, ...args] = process.env.SERVER_COMMAND.split(" ");
+  server = spawn(program, [...args, "--keep"], { stdio: ["pipe", "pipe", "inherit"] });
+  url = await new Promise((resolve, reject) => {
+    let seen = "";
+    server.stdout.on("data", (chunk) => {
+      seen += chunk;
+      const match = seen.match(/https?:\/\/[\w.-]+:\d+/);
+      if (match) resolve(match[0]);
+    });
+    server.on("exit", (code) => reject(new Error(`the server ended with ${code}: ${seen}`)));
+  });
+});
+after(() => server.stdin.end());
+
+const openai = () => new OpenAI({ baseURL: `${url}/v1`, apiKey: "unused", maxRetries: 0 });
+const claude = () => new Anthropic({ baseURL: url, apiKey: "unused", maxRetries: 0 });
+
+test("openai: a chat with parallel calls", async () => {
+  const messages = [{ role: "user", content: "run weather" }];
+  const first = (await openai().chat.completions.create({ model: MODEL, messages, tools: [CHAT_TOOL] })).choices[0];
+  assert.equal(first.finish_reason, "tool_calls");
+  assert.deepEqual(first.message.tool_calls.map((c) => JSON.parse(c.function.arguments)), CITIES);
+  messages.push(first.message, ...first.message.tool_calls.map((c) => ({ role: "tool", tool_call_id: c.id, content: "sun" })));
+  const second = await openai().chat.completions.create({ model: MODEL, messages, tools: [CHAT_TOOL] });
+  assert.equal(second.choices[0].message.content, FINAL);
+});
+
+test("openai: a chat stream", async () => {
+  const stream = openai().chat.completions.stream({ model: MODEL, messages: [{ role: "user", content: "run weather" }], tools: [CHAT_TOOL], stream_options: { include_usage: true } });
+  const final = await stream.finalChatCompletion();
+  assert.deepEqual(final.choices[0].message.tool_calls.map((c) => JSON.parse(c.function.arguments)), CITIES);
+  assert.ok(final.usage.total_tokens > 0);
+});
+
+test("openai: responses, streamed and errors", async () => {
+  const stream = openai().responses.stream({ model: MODEL, input: "run weather", tools: [{ type: "function", name: "get_weather", parameters: SCHEMA, strict: false }] });
+  const types = [];
+  for await (const event of stream) types.push(event.type);
+  assert.equal(types[0], "response.created");
+  assert.equal(types.at(-1), "response.completed");
+  const final = await stream.finalResponse();
+  assert.deepEqual(final.output.map((item) => item.type), ["reasoning", "message", "function_call", "function_call"]);
+  await assert.rejects(openai().responses.create({ model: MODEL, input: [] }), (error) => error instanceof OpenAI.BadRequestError && error.param === "input");
+  await assert.rejects(openai().responses.retrieve("resp_0"), OpenAI.NotFoundError);
+});
+
+test("anthropic: an agent loop", async () => {
+  const messages = [{ role: "user", content: "run weather" }];
+  const ask = () => claude().messages.create({ model: MODEL, max_tokens: 4000, messages, tools: [{ name: "get_weather", input_schema: SCHEMA }] });
+  const first = await ask();
+  assert.deepEqual(first.content.map((b) => b.type), ["thinking", "text", "tool_use", "tool_use"]);
+  messages.push({ role: "assistant", content: first.content });
+  messages.push({ role: "user", content: first.content.filter((b) => b.type === "tool_use").map((b) => ({ type: "tool_result", tool_use_id: b.id, content: "sun" })) });
+  assert.equal((await ask()).content.at(-1).text, FINAL);
+});
+
+test("anthropic: a stream, counts and errors", async () => {
+  const body = { model: MODEL, max_tokens: 4000, messages: [{ role: "user", content: "think Yes." }] };
+  const stream = claude().messages.stream(body);
+  let text = "";
+  stream.on("text", (delta) => (text += delta));
+  const final = await stream.finalMessage();
+  assert.equal(text, "Yes.");
+  assert.equal(final.content[0].thinking, "Let me see.");
+  const count = await claude().messages.countTokens({ model: MODEL, messages: body.messages });
+  assert.equal(count.input_tokens, final.usage.input_tokens + final.usage.cache_read_input_tokens);
+  await assert.rejects(claude().messages.create({ ...body, messages: [] }), Anthropic.BadRequestError);
+});
+
+// The AI SDK runs the tools and asks again by itself.
+const providers = {
+  "openai-compatible": () => createOpenAICompatible({ name: "local", baseURL: `${url}/v1`, apiKey: "unused" })(MODEL),
+  "openai responses": () => createOpenAI({ baseURL: `${url}/v1`, apiKey: "unused" }).responses(MODEL),
+  anthropic: () => createAnthropic({ baseURL: `${url}/v1`, apiKey: "unused" })(MODEL),
+};
+for (const [name, provider] of Object.entries(providers)) {
+  const tools = (calls) => ({
+    get_weather: tool({
+      description: "Look up the weather",
+      inputSchema: z.object({ city: z.string(), days: z.number().int().optional() }),
+      execute: async (input) => (calls.push(input), "sun"),
+    }),
+  });
+  test(`ai sdk, ${name}: tools`, async () => {
+    const calls = [];
+    const result = await generateText({ model: provider(), prompt: "run weather", tools: tools(calls), stopWhen: stepCountIs(4), maxRetries: 0 });
+    assert.deepEqual(calls, CITIES);
+    assert.equal(result.text, FINAL);
+    assert.equal(result.steps.length, 2);
+  });
+  test(`ai sdk, ${name}: a stream`, async () => {
+    const calls = [];
+    const result = streamText({ model: provider(), prompt: "run weather", tools: tools(calls), stopWhen: stepCountIs(4), maxRetries: 0 });
+    let text = "";
+    for await (const delta of result.textStream) text += delta;
+    assert.ok(text.endsWith(FINAL), text);
+    assert.deepEqual(calls, CITIES);
+  });
+}
