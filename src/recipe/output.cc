@@ -197,6 +197,8 @@ void OutputParser::State::feed_all() {
 void OutputParser::State::feed(Symbol symbol) {
   if (phase == Phase::kCalls) {
     forget_marker();  // logprobs are of text
+    const bool thought = symbol.marker == Marker::kThink || symbol.marker == Marker::kThinkEnd;
+    if (thought && options.syntax.hides_added_tokens && !options.markers_by_text) return;  // a control token, and no text
     return calls.push(symbol, *out, first_out);
   }
   switch (symbol.marker) {

@@ -278,6 +278,22 @@ TEST(OutputParser, EqualsTheTwinHoweverTokensCutTheText) {
   }
 }
 
+TEST(OutputParser, ShowsNoThinkTokenInsideACall) {
+  const FakeTokenizer tokenizer({{kOpen, "<think>", false}, {kClose, "</think>", false}, {5, "｜DSML｜", false}});
+  OutputOptions options{.syntax = {.parse_tool_calls = true, .hides_added_tokens = true}};
+  OutputParser parser(tokenizer, options);
+  std::vector<OutputEvent> out;
+  for (const TokenId id : encode(tokenizer, "<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"a\" string=\"true\">x<think>y</think>z</｜DSML｜ parameter>\n"
+                                            "</｜DSML｜ invoke>\n</｜DSML｜ calls>")) {
+    parser.push({.has_token = true, .token = id}, out);
+  }
+  std::string arguments;
+  for (const OutputEvent& event : out) {
+    if (event.kind == Kind::kArguments) arguments += event.text;
+  }
+  EXPECT_EQ(arguments, R"({"a": "xyz"})");
+}
+
 TEST(OutputParser, HoldsBackOnlyWhatMayBeAStopString) {
   const FakeTokenizer tokenizer = without_think();
   Rng rng(11);
