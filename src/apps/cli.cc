@@ -54,6 +54,7 @@ CommandLine::CommandLine() : root_(std::make_unique<CLI::App>("Serves large lang
   commands_.push_back(add_model_synth(*model));
   commands_.push_back(add_tokenize(*root_));
   commands_.push_back(add_render(*root_));
+  commands_.push_back(add_audit(*root_));
   commands_.push_back(add_completion(*root_));
   commands_.push_back(add_man(*root_));
   // After the subcommands, which would inherit it.

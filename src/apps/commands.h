@@ -29,6 +29,7 @@ Command add_model_info(CLI::App& model);  // below `deepinfer model`
 Command add_model_synth(CLI::App& model);
 Command add_tokenize(CLI::App& root);
 Command add_render(CLI::App& root);
+Command add_audit(CLI::App& root);
 Command add_completion(CLI::App& root);
 Command add_man(CLI::App& root);
 

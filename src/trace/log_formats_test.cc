@@ -1,0 +1,342 @@
+// The same conversations as each tool writes them give the same figures; and those figures are what a direct count says.
+#include "audit_fixture.h"
+
+#include <zlib.h>
+#include <zstd.h>
+
+#include "read_file.h"
+#include "trace/base64.h"
+
+namespace deepinfer::trace {
+namespace {
+
+struct Request {
+  json::object body;
+  int64_t ms;
+  int64_t input, cached, output;
+};
+
+std::vector<Talk> talks(bool bare) {
+  Rng rng(5);
+  std::vector<Talk> out;
+  const std::string system = words(rng, 700);
+  for (int i = 0; i < 5; ++i) {
+    Talk talk;
+    if (!bare) {
+      talk.system = system;
+      talk.tools = {tool("read_file", "reads a file"), tool("search", "finds text")};
+    }
+    talk.session = "s" + std::to_string(i);
+    for (int t = 0; t < 4; ++t) {
+      Turn turn{words(rng, 150 + rng.below(200)), words(rng, 100 + rng.below(300)), words(rng, 120), "", "", ""};
+      if (t % 2 == 1) {
+        turn.tool = "read_file";
+        turn.arguments = fmt::format("{{\"path\":\"src/{}.cc\",\"lines\":{}}}", rng.below(5), rng.below(100));
+        turn.result = words(rng, 400);
+      }
+      talk.turns.push_back(turn);
+    }
+    out.push_back(std::move(talk));
+  }
+  return out;
+}
+
+// The calls of the conversations, one after the other.
+std::vector<Request> requests(const std::vector<Talk>& all) {
+  std::vector<Request> out;
+  int64_t ms = kNovemberMs;
+  for (const Talk& talk : all) {
+    for (size_t t = 0; t < talk.turns.size(); ++t) {
+      for (const bool after : {false, true}) {
+        if (after && talk.turns[t].tool.empty()) continue;
+        out.push_back({chat_body(talk, t, after), ms, 1000 + static_cast<int64_t>(out.size()), 100, 50});
+        ms += 45'000;
+      }
+    }
+  }
+  return out;
+}
+
+json::object usage(const Request& r) {
+  return {{"prompt_tokens", r.input}, {"completion_tokens", r.output}, {"prompt_tokens_details", json::object{{"cached_tokens", r.cached}}}};
+}
+
+using Writer = json::object (*)(const Request&);
+
+json::object with_time(json::object body, const Request& r) {
+  body["timestamp"] = iso(r.ms);
+  body["usage"] = usage(r);
+  return body;
+}
+
+json::object otel_attribute(const char* key, json::object value) { return {{"key", key}, {"value", std::move(value)}}; }
+
+json::object otel(const Request& r) {
+  json::array messages, system;
+  for (const json::value& value : r.body.at("messages").get_array()) {
+    const json::object& m = value.get_object();
+    const std::string role = text_of(m.at("role"));
+    if (role == "system") {
+      system.push_back(json::object{{"type", "text"}, {"content", m.at("content")}});
+      continue;
+    }
+    json::array parts;
+    if (m.contains("reasoning_content")) parts.push_back(json::object{{"type", "reasoning"}, {"content", m.at("reasoning_content")}});
+    if (role == "tool") parts.push_back(json::object{{"type", "tool_call_response"}, {"id", m.at("tool_call_id")}, {"response", m.at("content")}});
+    else if (m.at("content").is_string()) parts.push_back(json::object{{"type", "text"}, {"content", m.at("content")}});
+    if (m.contains("tool_calls")) {
+      for (const json::value& call : m.at("tool_calls").get_array()) {
+        parts.push_back(json::object{{"type", "tool_call"}, {"id", call.at("id")}, {"name", call.at("function").at("name")}, {"arguments", json::parse(text_of(call.at("function").at("arguments")))}});
+      }
+    }
+    messages.push_back(json::object{{"role", role}, {"parts", std::move(parts)}});
+  }
+  json::array attributes{otel_attribute("gen_ai.request.model", {{"stringValue", r.body.at("model")}}),
+                         otel_attribute("gen_ai.input.messages", {{"stringValue", json::serialize(messages)}}),
+                         otel_attribute("gen_ai.usage.input_tokens", {{"intValue", std::to_string(r.input)}}),
+                         otel_attribute("gen_ai.usage.cache_read.input_tokens", {{"intValue", std::to_string(r.cached)}}),
+                         otel_attribute("gen_ai.usage.output_tokens", {{"intValue", std::to_string(r.output)}})};
+  if (!system.empty()) attributes.push_back(otel_attribute("gen_ai.system_instructions", {{"stringValue", json::serialize(system)}}));
+  if (r.body.contains("tools")) attributes.push_back(otel_attribute("gen_ai.tool.definitions", {{"stringValue", json::serialize(r.body.at("tools"))}}));
+  const json::object span{{"name", "chat"}, {"startTimeUnixNano", std::to_string(r.ms) + "000000"}, {"attributes", std::move(attributes)}};
+  return {{"resourceSpans", json::array{json::object{{"scopeSpans", json::array{json::object{{"spans", json::array{span}}}}}}}}};
+}
+
+json::object har_entry(const Request& r) {
+  return {{"startedDateTime", iso(r.ms)}, {"request", json::object{{"method", "POST"}, {"url", "https://x/v1/chat/completions"}, {"postData", json::object{{"text", json::serialize(r.body)}}}}},
+          {"response", json::object{{"status", 200}, {"content", json::object{{"text", json::serialize(json::object{{"usage", usage(r)}})}}}}}};
+}
+
+const std::pair<const char*, Writer> kWriters[] = {
+    {"chat", [](const Request& r) { return with_time(r.body, r); }},
+    {"messages", [](const Request& r) { return with_time(messages_body(r.body), r); }},
+    {"responses", [](const Request& r) { return with_time(responses_body(r.body), r); }},
+    {"litellm", [](const Request& r) {
+       json::object out{{"request_id", "x"}, {"call_type", "acompletion"}, {"startTime", iso(r.ms)}, {"model", r.body.at("model")}, {"spend", 0.1}, {"prompt_tokens", r.input},
+                        {"completion_tokens", r.output}, {"messages", r.body.at("messages")}, {"usage", usage(r)}};
+       if (r.body.contains("tools")) out["proxy_server_request"] = json::object{{"tools", r.body.at("tools")}};
+       return out;
+     }},
+    {"litellm", [](const Request& r) {
+       return json::object{{"call_type", "acompletion"}, {"startTime", static_cast<double>(r.ms) / 1000}, {"messages", json::object{}}, {"proxy_server_request", json::serialize(r.body)},
+                           {"response", json::object{{"usage", usage(r)}}}};
+     }},
+    {"langfuse", [](const Request& r) {
+       return json::object{{"type", "GENERATION"}, {"startTime", iso(r.ms)}, {"model", r.body.at("model")}, {"usageDetails", json::object{{"input", r.input}, {"input_cached_tokens", r.cached}, {"output", r.output}}},
+                           {"input", r.body}};
+     }},
+    {"helicone", [](const Request& r) {
+       return json::object{{"request_id", "x"}, {"request_created_at", iso(r.ms)}, {"request_body", json::serialize(r.body)}, {"response_body", json::serialize(json::object{{"usage", usage(r)}})}};
+     }},
+    {"otel", otel},
+    {"body-log", [](const Request& r) {
+       return json::object{{"time_iso8601", iso(r.ms)}, {"request_uri", "/v1/chat/completions"}, {"request_body", json::serialize(r.body)}, {"usage", usage(r)}};
+     }},
+    {"body-log", [](const Request& r) { return json::object{{"msec", fmt::format("{:.3f}", static_cast<double>(r.ms) / 1000)}, {"request", r.body}, {"response", json::object{{"usage", usage(r)}}}}; }},
+    {"envoy-tap", [](const Request& r) {
+       return json::object{{"timestamp", r.ms},
+                           {"http_buffered_trace", json::object{{"request", json::object{{"body", json::object{{"as_bytes", encode_base64(json::serialize(r.body))}}}}},
+                                                                {"response", json::object{{"body", json::object{{"as_string", json::serialize(json::object{{"usage", usage(r)}})}}}}}}}};
+     }},
+    {"deepinfer", [](const Request& r) {
+       return json::object{{"time", iso(r.ms)}, {"id", "req"}, {"endpoint", "chat"}, {"model", r.body.at("model")}, {"status", 200}, {"prompt_tokens", r.input}, {"cached_tokens", r.cached},
+                           {"completion_tokens", r.output}, {"e2e_ms", 3.5}, {"request", json::serialize(r.body)}};
+     }},
+    {"har", har_entry},
+};
+
+class LogFormats : public AuditFixture {
+ protected:
+  // What must not depend on the format.
+  static std::string figures(const json::object& report) {
+    json::object out;
+    for (const char* key : {"tokens", "reuse", "block_sizes", "per_tenant", "routing", "repetition", "timeline", "breakers", "money"}) out[key] = report.at(key);
+    return json::serialize(out);
+  }
+  static std::string write(const std::vector<Request>& all, Writer writer, const std::string& path) {
+    std::vector<std::string> lines;
+    for (const Request& r : all) lines.push_back(json::serialize(writer(r)));
+    write_lines(path, lines);
+    return path;
+  }
+};
+
+TEST_F(LogFormats, TheSameConversationsGiveTheSameFigures) {
+  const std::vector<Request> all = requests(talks(false));
+  std::string expected;
+  int i = 0;
+  for (const auto& [name, writer] : kWriters) {
+    const json::object found = report_of(write(all, writer, file(std::to_string(++i) + ".jsonl")));
+    EXPECT_EQ(json::serialize(found.at("input").at("by_format")), json::serialize(json::object{{name, all.size()}})) << i;
+    EXPECT_EQ(found.at("input").at("skipped").get_object().size(), 0u) << name;
+    if (expected.empty()) expected = figures(found);
+    EXPECT_EQ(figures(found), expected) << name << " " << i;
+  }
+}
+
+TEST_F(LogFormats, FiguresAreThoseOfADirectCount) {
+  const std::vector<Request> all = requests(talks(false));
+  const json::object found = report_of(write(all, kWriters[0].second, file("chat.jsonl")));
+  std::vector<std::vector<TokenId>> before;
+  int64_t input = 0, hit = 0;
+  for (const Request& r : all) {
+    const std::vector<TokenId> ids = tokens(r.body);
+    size_t best = 0;
+    for (const auto& old : before) best = std::max<size_t>(best, static_cast<size_t>(std::mismatch(ids.begin(), ids.end(), old.begin(), old.end()).first - ids.begin()) / 128);
+    // Blocks that nobody had in full are not there, however long the common part is.
+    hit += static_cast<int64_t>(best) * 128;
+    input += static_cast<int64_t>(ids.size());
+    before.push_back(ids);
+  }
+  EXPECT_EQ(found.at("tokens").at("input").to_number<int64_t>(), input);
+  EXPECT_EQ(found.at("reuse").at("unlimited").at("hit_tokens").to_number<int64_t>(), hit);
+  EXPECT_GT(hit, input / 2);
+  EXPECT_EQ(found.at("tokens").at("logged").at("cached").to_number<int64_t>(), static_cast<int64_t>(all.size()) * 100);
+}
+
+TEST_F(LogFormats, SessionFilesOfAgentsGiveTheSameFigures) {
+  const std::vector<Talk> all = talks(true);
+  const json::object chat = report_of(write(requests(all), kWriters[0].second, file("chat.jsonl")));
+  std::filesystem::create_directories(file("claude"));
+  std::filesystem::create_directories(file("codex"));
+  int64_t ms = kNovemberMs;
+  for (const Talk& talk : all) {
+    std::vector<std::string> claude, codex;
+    std::string parent;
+    int number = 0;
+    const auto claude_line = [&](const char* type, json::object message) {
+      const std::string uuid = talk.session + "-" + std::to_string(++number);
+      json::object line{{"type", type}, {"uuid", uuid}, {"parentUuid", parent.empty() ? json::value(nullptr) : json::value(parent)}, {"sessionId", talk.session},
+                        {"timestamp", iso(ms)}, {"message", std::move(message)}};
+      claude.push_back(json::serialize(line));
+      parent = uuid;
+    };
+    const auto codex_line = [&](const char* type, json::object payload) {
+      codex.push_back(json::serialize(json::object{{"timestamp", iso(ms)}, {"type", type}, {"payload", std::move(payload)}}));
+    };
+    claude.push_back(R"({"type":"summary","summary":"x","leafUuid":"y"})");
+    codex_line("session_meta", {{"id", talk.session}});
+    codex_line("turn_context", {{"model", talk.model}});
+    for (size_t t = 0; t < talk.turns.size(); ++t) {
+      const Turn& turn = talk.turns[t];
+      const std::string id = "call_" + std::to_string(t), answer = talk.session + "m" + std::to_string(t);
+      const auto text_item = [](const char* role, const char* type, const std::string& text) {
+        return json::object{{"type", "message"}, {"role", role}, {"content", json::array{json::object{{"type", type}, {"text", text}}}}};
+      };
+      claude_line("user", {{"role", "user"}, {"content", turn.user}});
+      codex_line("response_item", text_item("user", "input_text", turn.user));
+      if (!turn.tool.empty()) {
+        claude_line("assistant", {{"id", answer + "c"}, {"model", talk.model}, {"role", "assistant"},
+                                  {"content", json::array{json::object{{"type", "tool_use"}, {"id", id}, {"name", turn.tool}, {"input", json::parse(turn.arguments)}}}}});
+        codex_line("response_item", {{"type", "function_call"}, {"call_id", id}, {"name", turn.tool}, {"arguments", turn.arguments}});
+        ms += 45'000;
+        claude_line("user", {{"role", "user"}, {"content", json::array{json::object{{"type", "tool_result"}, {"tool_use_id", id}, {"content", turn.result}}}}});
+        codex_line("response_item", {{"type", "function_call_output"}, {"call_id", id}, {"output", turn.result}});
+      }
+      // An answer comes in a line a block; they are one message and one call.
+      for (const auto& [type, text] : {std::pair<const char*, std::string>{"thinking", turn.reasoning}, {"text", turn.answer}}) {
+        claude_line("assistant", {{"id", answer}, {"model", talk.model}, {"role", "assistant"}, {"content", json::array{json::object{{"type", type}, {type, text}}}},
+                                  {"usage", json::object{{"input_tokens", 5}, {"cache_read_input_tokens", 20}, {"output_tokens", 7}}}});
+      }
+      codex_line("response_item", {{"type", "reasoning"}, {"summary", json::array{json::object{{"type", "summary_text"}, {"text", turn.reasoning}}}}});
+      codex_line("response_item", text_item("assistant", "output_text", turn.answer));
+      codex_line("event_msg", {{"type", "token_count"}, {"info", json::object{{"last_token_usage", json::object{{"input_tokens", 25}, {"cached_input_tokens", 20}, {"output_tokens", 7}}}}}});
+      ms += 45'000;
+    }
+    write_lines(file("claude/" + talk.session + ".jsonl"), claude);
+    write_lines(file("codex/rollout-" + talk.session + ".jsonl"), codex);
+  }
+  for (const char* name : {"claude", "codex"}) {
+    const auto paths = find_logs({file(name)});
+    ASSERT_TRUE(paths);
+    EXPECT_EQ(paths->size(), all.size());
+    const json::object found = report(*audit(*paths));
+    EXPECT_EQ(found.at("input").at("requests"), chat.at("input").at("requests")) << name;
+    EXPECT_EQ(found.at("tokens").at("input"), chat.at("tokens").at("input")) << name;
+    for (const char* key : {"reuse", "repetition", "timeline"}) EXPECT_EQ(json::serialize(found.at(key)), json::serialize(chat.at(key))) << name << " " << key;
+    EXPECT_EQ(found.at("tokens").at("logged").at("cached").to_number<int64_t>(), 20 * 4 * 5) << name;
+    EXPECT_EQ(found.at("input").at("incomplete"), found.at("input").at("requests")) << name;
+  }
+}
+
+TEST_F(LogFormats, CompressedArraysDocumentsAndMixedLinesAreTold) {
+  const std::vector<Request> all = requests(talks(false));
+  const std::string plain = write(all, kWriters[0].second, file("plain.jsonl"));
+  const std::string expected = figures(report_of(plain));
+  std::string text = read_file(plain);
+  // gzip in two members, Zstandard in two frames, each cut inside a line.
+  const size_t half = text.size() / 2;
+  {
+    std::ofstream out(file("two.gz"), std::ios::binary);
+    for (const std::string_view part : {std::string_view(text).substr(0, half), std::string_view(text).substr(half)}) {
+      z_stream z{};
+      ASSERT_EQ(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+      std::string packed(part.size() + 1000, '\0');
+      z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(part.data()));
+      z.avail_in = static_cast<uInt>(part.size());
+      z.next_out = reinterpret_cast<Bytef*>(packed.data());
+      z.avail_out = static_cast<uInt>(packed.size());
+      ASSERT_EQ(deflate(&z, Z_FINISH), Z_STREAM_END);
+      out.write(packed.data(), static_cast<std::streamsize>(z.total_out));
+      deflateEnd(&z);
+    }
+  }
+  {
+    std::ofstream out(file("two.zst"), std::ios::binary);
+    for (const std::string_view part : {std::string_view(text).substr(0, half), std::string_view(text).substr(half)}) {
+      std::string packed(ZSTD_compressBound(part.size()), '\0');
+      packed.resize(ZSTD_compress(packed.data(), packed.size(), part.data(), part.size(), 3));
+      out << packed;
+    }
+  }
+  json::array list, entries;
+  std::string pretty = "[\n", mixed;
+  for (size_t i = 0; i < all.size(); ++i) {
+    pretty += (i > 0 ? ",\n  " : "  ") + json::serialize(with_time(all[i].body, all[i])) + "\n";
+    mixed += json::serialize(kWriters[i % std::size(kWriters)].second(all[i])) + "\n";
+    entries.push_back(har_entry(all[i]));
+  }
+  std::ofstream(file("array.json")) << pretty << "]\n";
+  std::ofstream(file("mixed.log")) << mixed;
+  std::string har = json::serialize(json::object{{"log", json::object{{"version", "1.2"}, {"entries", entries}}}});
+  har.insert(1, "\n ");
+  std::ofstream(file("browser.har")) << har;
+  for (const char* name : {"two.gz", "two.zst", "array.json", "mixed.log", "browser.har"}) EXPECT_EQ(figures(report_of(file(name))), expected) << name;
+}
+
+TEST_F(LogFormats, CompletionsAndTokenIds) {
+  Rng rng(3);
+  const std::string shared = words(rng, 1024);
+  std::vector<std::string> lines;
+  for (int i = 0; i < 10; ++i) lines.push_back(json::serialize(json::object{{"prompt", shared + words(rng, 200)}, {"created", 1'793'491'200 + i}}));
+  write_lines(file("completions.jsonl"), lines);
+  const json::object found = report_of(file("completions.jsonl"));
+  EXPECT_EQ(found.at("tokens").at("input").to_number<int64_t>(), 10 * 1224);
+  EXPECT_EQ(found.at("reuse").at("unlimited").at("hit_tokens").to_number<int64_t>(), 9 * 1024);
+  EXPECT_EQ(found.at("reuse").at("by_retention").at("5m").at("hit_tokens").to_number<int64_t>(), 9 * 1024);
+}
+
+TEST_F(LogFormats, LengthsTellNothingOfReuseAndTheReportSaysSo) {
+  std::ofstream(file("azure.csv")) << "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.0319600,3180,8\nbroken,row\n";
+  const auto found = audit({file("azure.csv")});
+  EXPECT_EQ(found->input().num_lengths_only, 2u);
+  EXPECT_EQ(found->input().lengths_only_input, 7988);
+  EXPECT_EQ(found->input().lengths_only_output, 18);
+  EXPECT_EQ(found->input().skipped[static_cast<size_t>(Skip::kBadCsv)], 1u);
+  const auto made = make_report(*found, {});
+  ASSERT_FALSE(made);
+  EXPECT_NE(made.error().message.find("only lengths"), std::string::npos);
+}
+
+TEST_F(LogFormats, TimesAreReadAsToolsWriteThem) {
+  const int64_t us = kNovemberMs * 1000 + 250'000;
+  for (const char* text : {"2026-11-01T00:00:00.25Z", "2026-11-01 00:00:00.250", "2026-11-01T01:00:00.25+01:00", "2026-10-31T19:00:00.25-0500", "1793491200.25", "1793491200250",
+                           "1793491200250000", "1793491200250000000"}) {
+    EXPECT_EQ(parse_time_us(text), us) << text;
+  }
+  EXPECT_EQ(parse_time_us("01/Nov/2026:00:00:00 +0000"), kNovemberMs * 1000);
+  for (const char* text : {"", "soon", "2026-13-01T00:00:00Z", "2026-11-01T00", "-5", "1e30", "01/Foo/2026:00:00:00 +0000"}) EXPECT_FALSE(parse_time_us(text)) << text;
+}
+
+}  // namespace
+}  // namespace deepinfer::trace

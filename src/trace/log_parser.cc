@@ -1,0 +1,467 @@
+#include "trace/log_parser.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "trace/base64.h"
+#include "trace/request_body.h"
+
+namespace deepinfer::trace {
+namespace {
+
+// Where logs write when a call began; the first that is there and is a time.
+constexpr std::array<std::string_view, 22> kTimeFields = {
+    "ts", "time", "timestamp", "startTime", "start_time", "startedDateTime", "request_created_at", "created", "created_at", "createdAt",
+    "time_iso8601", "time_local", "msec", "@timestamp", "requestTime", "request_time", "date", "datetime", "metadata.timestamp",
+    "request.created_at", "request.timestamp", "TIMESTAMP"};
+
+constexpr std::array<std::string_view, 15> kTenantFields = {
+    "tenant", "tenant_id", "api_key", "user_api_key_hash", "metadata.user_api_key_hash", "metadata.user_api_key", "key_hash", "team_id",
+    "org_id", "userId", "user_id", "request_user_id", "end_user", "user", "remote_user"};
+
+constexpr std::array<std::string_view, 9> kSessionFields = {
+    "sessionId", "session_id", "session", "conversation_id", "conversationId", "thread_id", "trace_id", "traceId", "request_properties.Helicone-Session-Id"};
+
+constexpr std::array<std::string_view, 16> kBodyFields = {
+    "request_body", "requestBody", "request.body", "request", "body", "req.body", "req", "payload", "http_request_body", "proxy_server_request.body",
+    "proxy_server_request", "data", "input", "json", "params", "kwargs"};
+
+constexpr std::array<std::string_view, 10> kUsageFields = {
+    "usage", "usageDetails", "usage_details", "response.usage", "response_body.usage", "responseBody.usage", "response.body.usage", "output.usage",
+    "response_obj.usage", "metadata.usage_object"};
+
+constexpr std::array<std::string_view, 4> kHashFields = {"hash_ids", "block_hashes", "prefix_hashes", "hashes"};
+
+MaybeJson first_of(const MaybeJson& object, std::span<const std::string_view> paths) {
+  for (const std::string_view path : paths) {
+    if (MaybeJson value = member_at(object, path)) return value;
+  }
+  return std::nullopt;
+}
+
+LogRecord record_of(LogFormat format) {
+  LogRecord out;
+  out.format = format;
+  return out;
+}
+
+uint64_t hash_value(const Json& value) {
+  if (const auto whole = integer_of(value)) return static_cast<uint64_t>(*whole);
+  uint64_t unsigned_value = 0;
+  if (value.get(unsigned_value) == simdjson::SUCCESS) return unsigned_value;
+  const std::string_view text = text_of(value);
+  return XXH3_64bits(text.data(), text.size());
+}
+
+// OTLP attributes: [{"key": …, "value": {"stringValue": …}}].
+MaybeJson attribute(const MaybeJson& attributes, std::string_view key) {
+  simdjson::dom::array list;
+  if (!attributes || attributes->get(list) != simdjson::SUCCESS) return std::nullopt;
+  for (const Json one : list) {
+    if (text_of(member(one, "key")) != key) continue;
+    return first_member(member(one, "value"), {"stringValue", "intValue", "doubleValue", "boolValue", "arrayValue", "kvlistValue"});
+  }
+  return std::nullopt;
+}
+
+// {"role", "parts": [{"type": "text", "content"}, {"type": "tool_call", …}, {"type": "tool_call_response", …}]}, or a chat message.
+void append_otel_message(const Json& value, recipe::Conversation& out) {
+  simdjson::dom::array parts;
+  const MaybeJson list = member(value, "parts");
+  if (!list || list->get(parts) != simdjson::SUCCESS) {
+    simdjson::dom::array one;
+    const std::string wrapped = "[" + json_text(value) + "]";
+    simdjson::dom::parser parser;
+    Json messages;
+    if (parser.parse(wrapped).get(messages) == simdjson::SUCCESS) append_chat_messages(messages, out);
+    return;
+  }
+  const std::string_view role = text_of(member(value, "role"));
+  recipe::Message message;
+  message.role = role == "assistant" ? recipe::Role::kAssistant : role == "system" ? recipe::Role::kSystem : recipe::Role::kUser;
+  message.null_content = message.role == recipe::Role::kAssistant;
+  bool any = message.role == recipe::Role::kAssistant;
+  for (const Json part : parts) {
+    const std::string_view type = text_of(member(part, "type"));
+    if (type == "tool_call") {
+      const MaybeJson arguments = first_member(part, {"arguments", "args"});
+      message.tool_calls.push_back({std::string(text_of(member(part, "id"))), std::string(text_of(member(part, "name"))),
+                                    !arguments ? "{}" : arguments->is_string() ? std::string(text_of(arguments)) : json_text(*arguments)});
+    } else if (type == "tool_call_response") {
+      const MaybeJson response = first_member(part, {"response", "result", "content"});
+      out.messages.push_back({.role = recipe::Role::kTool,
+                              .content = !response ? "" : response->is_string() ? std::string(text_of(response)) : json_text(*response),
+                              .tool_call_id = std::string(text_of(member(part, "id")))});
+    } else if (type == "reasoning" || type == "thinking") {
+      message.reasoning = message.reasoning.value_or("") + std::string(text_of(first_member(part, {"content", "text"})));
+    } else {
+      const MaybeJson text = first_member(part, {"content", "text"});
+      if (!message.content.empty()) message.content += "\n\n";
+      message.content += text && text->is_string() ? std::string(text_of(text)) : json_text(part);
+      message.null_content = false;
+      any = true;
+    }
+  }
+  if (any) out.messages.push_back(std::move(message));
+}
+
+}  // namespace
+
+MaybeJson LogParser::parse_inner(std::string_view text) {
+  if (num_inner_ == kMaxInner || text.empty()) return std::nullopt;
+  Json value;
+  if (inner_[num_inner_].parse(text.data(), text.size(), true).get(value) != simdjson::SUCCESS) return std::nullopt;
+  ++num_inner_;
+  return value;
+}
+
+// What some tools log as an object and others as its text.
+MaybeJson LogParser::object_or_text(const MaybeJson& value) {
+  if (!value || !value->is_string()) return value;
+  const std::string_view text = text_of(value);
+  const size_t start = text.find_first_not_of(" \t\r\n");
+  if (start == std::string_view::npos || (text[start] != '{' && text[start] != '[')) return std::nullopt;
+  return parse_inner(text);
+}
+
+std::optional<Skip> LogParser::parse(std::string_view text, std::vector<LogRecord>& out) {
+  Json value;
+  const simdjson::error_code error = parser_.parse(text.data(), text.size(), false).get(value);
+  if (error == simdjson::DEPTH_ERROR) return Skip::kTooDeep;
+  if (error != simdjson::SUCCESS) return Skip::kNotJson;
+  return parse_value(value, out);
+}
+
+std::optional<Skip> LogParser::parse_value(const Json& value, std::vector<LogRecord>& out) {
+  num_inner_ = 0;
+  simdjson::dom::array list;
+  if (value.get(list) != simdjson::SUCCESS) return parse_record(value, out);
+  // An export as one array.
+  std::optional<Skip> skip = Skip::kNoRequest;
+  for (const Json element : list) {
+    num_inner_ = 0;
+    if (const auto why = parse_record(element, out)) {
+      if (skip) skip = why;
+    } else {
+      skip.reset();
+    }
+  }
+  return skip;
+}
+
+std::optional<Skip> LogParser::parse_record(const Json& value, std::vector<LogRecord>& out) {
+  if (!value.is_object()) return Skip::kNoRequest;
+  for (const std::string_view key : kHashFields) {
+    if (is_array(member(value, key)) && wanted(LogFormat::kHashTrace)) return parse_hash_trace(value, out);
+  }
+  if (member(value, "resourceSpans") && wanted(LogFormat::kOtel)) return parse_otel(value, out);
+  if (is_array(member(value, "spans")) && wanted(LogFormat::kOtel)) return parse_otel(value, out);
+  if (is_array(member_at(value, "log.entries")) && wanted(LogFormat::kHar)) return parse_har(value, out);
+  if (member(value, "startedDateTime") && member_at(value, "request.postData") && wanted(LogFormat::kHar)) return parse_har_entry(value, out);
+  if (member(value, "http_buffered_trace") && wanted(LogFormat::kEnvoyTap)) return parse_envoy_tap(value, out);
+
+  LogRecord record;
+  read_frame(value, record);
+  const std::optional<LogFormat> wrapper = wrapper_format(value);
+  if (!wrapper) {
+    if (const auto format = body_format(value); format && wanted(*format)) {
+      record.format = *format;
+      if (!read_body(value, *format, record)) return Skip::kNoPrompt;
+      out.push_back(std::move(record));
+      return std::nullopt;
+    }
+  } else if (wanted(*wrapper)) {
+    record.format = *wrapper;
+    return parse_body_of(value, std::move(record), out);
+  }
+  if (wanted(LogFormat::kLengths)) {
+    if (!parse_lengths(value, out)) return std::nullopt;
+  }
+  if (member(value, "choices") || text_of(member(value, "object")).starts_with("chat.completion")) return Skip::kResponseOnly;
+  return Skip::kNoRequest;
+}
+
+// Told by fields that only that tool writes; any other object around a body is a body log.
+std::optional<LogFormat> LogParser::wrapper_format(const Json& outer) const {
+  const auto has = [&](std::string_view key) { return member(outer, key).has_value(); };
+  if (has("call_type") || (has("spend") && has("messages")) || (has("model_parameters") && has("litellm_params")) || has("litellm_call_id")) {
+    return LogFormat::kLiteLlm;
+  }
+  const std::string_view type = text_of(member(outer, "type"));
+  if (type == "GENERATION" || (has("traceId") && has("input")) || (has("trace_id") && has("observation_type"))) return LogFormat::kLangfuse;
+  if (has("request_created_at") || has("helicone_id") || (has("request_body") && (has("response_body") || has("request_path")) && has("request_id"))) {
+    return LogFormat::kHelicone;
+  }
+  if (has("endpoint") && has("e2e_ms")) return LogFormat::kDeepInfer;
+  if (body_format(outer)) return std::nullopt;
+  for (const std::string_view key : kBodyFields) {
+    const MaybeJson inner = member_at(outer, key);
+    if (inner && (inner->is_object() || inner->is_string())) return LogFormat::kBodyLog;
+  }
+  return std::nullopt;
+}
+
+// What stands around a body: time, tenant, session, token counts.
+void LogParser::read_frame(const Json& outer, LogRecord& record) const {
+  if (!options_.time_field.empty()) {
+    record.time_us = time_us_of(member_at(outer, options_.time_field));
+  } else {
+    for (const std::string_view key : kTimeFields) {
+      record.time_us = time_us_of(member_at(outer, key));
+      if (record.time_us) break;
+    }
+  }
+  const auto name = [&](const MaybeJson& value) {
+    if (!value) return std::string();
+    return value->is_string() ? std::string(text_of(value)) : is_object(value) ? std::string() : json_text(*value);
+  };
+  record.tenant = options_.tenant_field.empty() ? name(first_of(outer, kTenantFields)) : name(member_at(outer, options_.tenant_field));
+  record.session = name(first_of(outer, kSessionFields));
+  record.model = text_of(first_member(outer, {"model", "providedModelName", "request_model", "model_name"}));
+  read_usage(outer, record.usage);
+  for (const std::string_view key : kUsageFields) {
+    if (const MaybeJson usage = member_at(outer, key); is_object(usage)) {
+      read_usage(usage, record.usage);
+      break;
+    }
+  }
+}
+
+std::optional<Skip> LogParser::parse_body_of(const Json& outer, LogRecord record, std::vector<LogRecord>& out) {
+  // Answers may be logged as text; their usage is in them.
+  if (record.usage.input < 0) {
+    const MaybeJson response = object_or_text(first_member(outer, {"response_body", "response", "responseBody", "output"}));
+    read_usage(member(response, "usage"), record.usage);
+  }
+  for (const std::string_view key : kBodyFields) {
+    const MaybeJson body = object_or_text(member_at(outer, key));
+    if (const auto format = body_format(body)) {
+      if (!read_body(*body, *format, record)) continue;
+      out.push_back(std::move(record));
+      return std::nullopt;
+    }
+    // A list of messages where a body might stand.
+    if (is_array(body)) return parse_gateway(outer, body, std::move(record), out);
+    if (body && record.format == LogFormat::kLangfuse && is_array(member(body, "messages"))) continue;
+  }
+  if (const MaybeJson messages = object_or_text(member(outer, "messages")); is_array(messages)) {
+    return parse_gateway(outer, messages, std::move(record), out);
+  }
+  if (const MaybeJson text = first_member(outer, {"input", "prompt"}); text && text->is_string() && record.format == LogFormat::kLangfuse) {
+    recipe::Conversation conversation;
+    conversation.messages.push_back({.role = recipe::Role::kUser, .content = std::string(text_of(text))});
+    record.prompt = std::move(conversation);
+    out.push_back(std::move(record));
+    return std::nullopt;
+  }
+  return record.format == LogFormat::kBodyLog ? Skip::kNoRequest : Skip::kNoPrompt;
+}
+
+// Messages and tools in fields of the wrapper itself.
+std::optional<Skip> LogParser::parse_gateway(const Json& outer, const MaybeJson& messages, LogRecord record, std::vector<LogRecord>& out) {
+  recipe::Conversation conversation;
+  simdjson::dom::array list;
+  if (messages->get(list) != simdjson::SUCCESS) return Skip::kNoPrompt;
+  bool anthropic = false;
+  for (const Json message : list) {
+    simdjson::dom::array blocks;
+    if (const MaybeJson content = member(message, "content"); content && content->get(blocks) == simdjson::SUCCESS) {
+      for (const Json block : blocks) {
+        const std::string_view type = text_of(member(block, "type"));
+        anthropic |= type == "tool_use" || type == "tool_result" || type == "thinking";
+      }
+    }
+  }
+  const MaybeJson system = object_or_text(first_member(outer, {"system", "model_parameters.system", "modelParameters.system"}));
+  if (const MaybeJson text = first_member(outer, {"system", "model_parameters.system"}); text && text->is_string()) {
+    conversation.messages.push_back({.role = recipe::Role::kSystem, .content = std::string(text_of(text))});
+  } else if (system && system->is_array()) {
+    append_anthropic_message("system", system, conversation);
+  }
+  if (anthropic) {
+    for (const Json message : list) append_anthropic_message(text_of(member(message, "role")), member(message, "content"), conversation);
+  } else {
+    append_chat_messages(*messages, conversation);
+    if (conversation.messages.empty()) append_response_items(*messages, conversation);
+  }
+  const MaybeJson tools = object_or_text(first_member(outer, {"tools", "model_parameters.tools", "modelParameters.tools", "optional_params.tools",
+                                                              "metadata.tools", "proxy_server_request.tools", "proxy_server_request.body.tools"}));
+  if (tools) append_tools(*tools, conversation);
+  if (conversation.messages.empty()) return Skip::kNoPrompt;
+  record.prompt = std::move(conversation);
+  out.push_back(std::move(record));
+  return std::nullopt;
+}
+
+// --- traces without prompts
+
+std::optional<Skip> LogParser::parse_hash_trace(const Json& value, std::vector<LogRecord>& out) {
+  LogRecord record = record_of(LogFormat::kHashTrace);
+  read_frame(value, record);
+  HashedPrompt prompt;
+  simdjson::dom::array ids;
+  for (const std::string_view key : kHashFields) {
+    const MaybeJson list = member(value, key);
+    if (list && list->get(ids) == simdjson::SUCCESS) break;
+  }
+  prompt.block_ids.reserve(ids.size());
+  for (const Json id : ids) prompt.block_ids.push_back(hash_value(id));
+  // Mooncake's traces: blocks of 512 tokens, time in milliseconds since their beginning.
+  const auto block_tokens = integer_of(first_member(value, {"block_size", "block_tokens", "page_size"}));
+  prompt.block_tokens = static_cast<int32_t>(std::clamp<int64_t>(block_tokens.value_or(512), 1, 1 << 20));
+  if (!block_tokens && options_.time_field.empty()) {
+    if (const auto ms = integer_of(member(value, "timestamp"))) record.time_us = *ms * 1000;
+  }
+  const int64_t whole = static_cast<int64_t>(prompt.block_ids.size()) * prompt.block_tokens;
+  const auto input = integer_of(first_member(value, {"input_length", "input_tokens", "prompt_tokens", "num_prompt_tokens", "prompt_len"}));
+  record.usage.input = std::max<int64_t>(input.value_or(whole), 0);
+  record.usage.output = integer_of(first_member(value, {"output_length", "output_tokens", "completion_tokens"})).value_or(-1);
+  record.prompt = std::move(prompt);
+  out.push_back(std::move(record));
+  return std::nullopt;
+}
+
+std::optional<Skip> LogParser::parse_lengths(const Json& value, std::vector<LogRecord>& out) {
+  LogRecord record = record_of(LogFormat::kLengths);
+  read_frame(value, record);
+  if (record.usage.input < 0) {
+    record.usage.input = integer_of(first_member(value, {"input_length", "ContextTokens", "prompt_len", "num_prefill_tokens"})).value_or(-1);
+  }
+  if (record.usage.output < 0) record.usage.output = integer_of(first_member(value, {"output_length", "GeneratedTokens", "num_decode_tokens"})).value_or(-1);
+  if (record.usage.input < 0) return Skip::kNoRequest;
+  record.prompt = UnknownPrompt{};
+  out.push_back(std::move(record));
+  return std::nullopt;
+}
+
+// --- OpenTelemetry
+
+std::optional<Skip> LogParser::parse_otel(const Json& value, std::vector<LogRecord>& out) {
+  std::optional<Skip> skip = Skip::kNoRequest;
+  const auto each = [](const MaybeJson& list, const auto& visit) {
+    simdjson::dom::array elements;
+    if (!list || list->get(elements) != simdjson::SUCCESS) return;
+    for (const Json element : elements) visit(element);
+  };
+  const auto visit_span = [&](const Json& span) {
+    num_inner_ = 0;
+    const auto why = parse_span(span, out);
+    if (!why) skip.reset();
+    else if (skip && *why == Skip::kNoPrompt) skip = why;
+  };
+  each(member(value, "spans"), visit_span);
+  each(member(value, "resourceSpans"), [&](const Json& resource) {
+    for (const std::string_view key : {"scopeSpans", "instrumentationLibrarySpans"}) {
+      each(member(resource, key), [&](const Json& scope) { each(member(scope, "spans"), visit_span); });
+    }
+  });
+  return skip;
+}
+
+std::optional<Skip> LogParser::parse_span(const Json& span, std::vector<LogRecord>& out) {
+  const MaybeJson attributes = member(span, "attributes");
+  const auto get = [&](std::initializer_list<std::string_view> keys) -> MaybeJson {
+    for (const std::string_view key : keys) {
+      if (MaybeJson value = attribute(attributes, key)) return value;
+    }
+    return std::nullopt;
+  };
+  LogRecord record = record_of(LogFormat::kOtel);
+  record.model = text_of(get({"gen_ai.request.model", "gen_ai.response.model", "llm.request.model"}));
+  if (record.model.empty() && !get({"gen_ai.system", "gen_ai.provider.name", "gen_ai.operation.name"})) return Skip::kNoRequest;
+  record.time_us = options_.time_field.empty() ? time_us_of(member(span, "startTimeUnixNano")) : time_us_of(member_at(span, options_.time_field));
+  record.session = text_of(get({"gen_ai.conversation.id", "session.id"}));
+  record.tenant = text_of(options_.tenant_field.empty() ? get({"enduser.id", "user.id", "tenant.id"}) : get({options_.tenant_field}));
+  const auto count = [&](std::initializer_list<std::string_view> keys) { return integer_of(get(keys)).value_or(-1); };
+  record.usage = {.input = count({"gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens"}),
+                  .cached = count({"gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"}),
+                  .written = count({"gen_ai.usage.cache_creation.input_tokens", "gen_ai.usage.cache_creation_input_tokens"}),
+                  .output = count({"gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.usage.completion_tokens"})};
+  recipe::Conversation conversation;
+  simdjson::dom::array list;
+  if (const MaybeJson system = get({"gen_ai.system_instructions"})) {
+    const MaybeJson parts = object_or_text(system);
+    if (parts && parts->get(list) == simdjson::SUCCESS) {
+      std::string text;
+      for (const Json part : list) text += (text.empty() ? "" : "\n\n") + std::string(text_of(first_member(part, {"content", "text"})));
+      conversation.messages.push_back({.role = recipe::Role::kSystem, .content = std::move(text)});
+    } else {
+      conversation.messages.push_back({.role = recipe::Role::kSystem, .content = std::string(text_of(system))});
+    }
+  }
+  if (const MaybeJson messages = object_or_text(get({"gen_ai.input.messages", "gen_ai.prompt"})); messages && messages->get(list) == simdjson::SUCCESS) {
+    for (const Json message : list) append_otel_message(message, conversation);
+  } else {
+    // gen_ai.prompt.0.role, gen_ai.prompt.0.content, …
+    for (int i = 0;; ++i) {
+      const std::string stem = "gen_ai.prompt." + std::to_string(i);
+      const MaybeJson role = get({stem + ".role"}), content = get({stem + ".content"});
+      if (!role && !content) break;
+      append_anthropic_message(text_of(role), content, conversation);
+      if (const MaybeJson id = get({stem + ".tool_call_id"})) conversation.messages.back().tool_call_id = text_of(id);
+      for (int call = 0;; ++call) {
+        const std::string call_stem = stem + ".tool_calls." + std::to_string(call);
+        const MaybeJson name = get({call_stem + ".name"});
+        if (!name) break;
+        conversation.messages.back().tool_calls.push_back({std::string(text_of(get({call_stem + ".id"}))), std::string(text_of(name)),
+                                                           std::string(text_of(get({call_stem + ".arguments"})))});
+      }
+    }
+  }
+  if (const MaybeJson tools = object_or_text(get({"gen_ai.tool.definitions", "gen_ai.request.tools"}))) append_tools(*tools, conversation);
+  if (conversation.messages.empty()) return Skip::kNoPrompt;
+  record.prompt = std::move(conversation);
+  out.push_back(std::move(record));
+  return std::nullopt;
+}
+
+// --- HTTP archives and taps
+
+std::optional<Skip> LogParser::parse_har(const Json& har, std::vector<LogRecord>& out) {
+  simdjson::dom::array entries;
+  std::optional<Skip> skip = Skip::kNoRequest;
+  if (member_at(har, "log.entries")->get(entries) != simdjson::SUCCESS) return skip;
+  for (const Json entry : entries) {
+    num_inner_ = 0;
+    if (!parse_har_entry(entry, out)) skip.reset();
+  }
+  return skip;
+}
+
+std::optional<Skip> LogParser::parse_har_entry(const Json& entry, std::vector<LogRecord>& out) {
+  LogRecord record = record_of(LogFormat::kHar);
+  read_frame(entry, record);
+  const MaybeJson body = object_or_text(member_at(entry, "request.postData.text"));
+  const auto format = body_format(body);
+  if (!format) return Skip::kNoRequest;
+  const MaybeJson response = object_or_text(member_at(entry, "response.content.text"));
+  read_usage(member(response, "usage"), record.usage);
+  if (!read_body(*body, *format, record)) return Skip::kNoPrompt;
+  record.format = LogFormat::kHar;
+  out.push_back(std::move(record));
+  return std::nullopt;
+}
+
+std::optional<Skip> LogParser::parse_envoy_tap(const Json& value, std::vector<LogRecord>& out) {
+  LogRecord record = record_of(LogFormat::kEnvoyTap);
+  read_frame(value, record);
+  const MaybeJson trace = member(value, "http_buffered_trace");
+  if (!record.time_us) record.time_us = time_us_of(first_member(trace, {"request.headers_received_time", "request.start_time"}));
+  const auto body_of = [&](std::string_view side) -> MaybeJson {
+    const MaybeJson body = member_at(trace, side);
+    if (const MaybeJson text = object_or_text(member(body, "as_string"))) return text;
+    return parse_inner(decode_base64(text_of(member(body, "as_bytes"))));
+  };
+  const MaybeJson body = body_of("request.body");
+  const auto format = body_format(body);
+  if (!format) return Skip::kNoRequest;
+  read_usage(member(body_of("response.body"), "usage"), record.usage);
+  if (!read_body(*body, *format, record)) return Skip::kNoPrompt;
+  out.push_back(std::move(record));
+  return std::nullopt;
+}
+
+}  // namespace deepinfer::trace

@@ -1,0 +1,635 @@
+#include "trace/report.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <boost/json/value_from.hpp>
+#include <cmath>
+#include <map>
+
+#include "trace/base64.h"
+#include "trace/routing.h"
+
+namespace deepinfer::trace {
+namespace json = boost::json;
+namespace {
+
+constexpr double kMonthUs = 30.0 * 86400e6;
+constexpr double kLeastSpanUs = 600e6;  // below ten minutes nothing is said about a month
+constexpr int kTimelineBuckets = 48;
+constexpr size_t kMaxBreakers = 30;
+
+double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+std::string digest_name(const std::string& name) { return name.empty() ? name : fmt::format("{:016x}", XXH3_64bits(name.data(), name.size())); }
+
+// Token counts are whole; those of a sample are estimates and rounded.
+int64_t whole(double tokens) { return std::llround(tokens); }
+
+json::object hit_object(double hit, double error, double input, bool sampled) {
+  json::object out{{"hit_tokens", whole(hit)}, {"hit_rate", share(hit, input)}};
+  if (sampled) out["hit_rate_error"] = share(error, input);
+  return out;
+}
+
+// One audit's figures, section by section.
+class Report {
+ public:
+  Report(const Audit& audit, const ReportOptions& options) : audit_(audit), options_(options), trace_(*audit.trace()) {}
+
+  Result<json::object> make() {
+    DI_TRY(check());
+    order_ = trace_.by_time();
+    if (audit_.has_times() && !order_.empty()) span_us_ = static_cast<double>(trace_.requests[order_.back()].time_us - trace_.requests[order_.front()].time_us);
+    replay_main();
+    json::object out;
+    out["version"] = 1;
+    out["input"] = input_section();
+    out["tokens"] = token_section();
+    if (trace_.tree.sampled()) {
+      out["sampling"] = json::object{{"rate", trace_.tree.rate()}, {"seed", trace_.tree.seed()},
+                                     {"error", "hit_rate_error is half the width of a 95 % interval"}};
+    }
+    out["reuse"] = reuse_section();
+    out["block_sizes"] = block_size_section();
+    out["per_tenant"] = tenant_section();
+    out["routing"] = routing_section();
+    out["repetition"] = repetition_section();
+    out["timeline"] = timeline_section();
+    out["money"] = money_section();
+    out["breakers"] = breaker_section(kMaxBreakers);
+    if (options_.shard) out["shard"] = shard_section();
+    return out;
+  }
+
+ private:
+  Result<> check() {
+    main_multiple_ = trace_.partial_blocks ? 1 : options_.block_tokens / trace_.block_tokens;
+    if (!trace_.partial_blocks && (main_multiple_ < 1 || options_.block_tokens % trace_.block_tokens != 0)) {
+      return Error{Code::kInvalidArgument, fmt::format("blocks of {} tokens cannot be told from a trace of blocks of {}", options_.block_tokens, trace_.block_tokens)};
+    }
+    if (!options_.price.empty() && (options_.prices == nullptr || options_.prices->named(options_.price) == nullptr)) {
+      return Error{Code::kInvalidArgument, fmt::format("no price entry is named '{}'", options_.price)};
+    }
+    return {};
+  }
+
+  int32_t block_tokens(int multiple) const { return multiple * trace_.block_tokens; }
+
+  ReplayOptions replay_options(int multiple, bool with_capacities) const {
+    ReplayOptions out{.multiple = static_cast<uint32_t>(multiple)};
+    for (const Retention& retention : standard_retentions()) out.retentions_us.push_back(retention.us);
+    out.retentions_us.push_back(kForever);
+    if (with_capacities) {
+      for (const uint64_t tokens : capacity_tokens_) out.capacities.push_back(std::max<uint64_t>(1, tokens / static_cast<uint64_t>(block_tokens(multiple))));
+    }
+    out.capacities.push_back(kUnlimited);
+    return out;
+  }
+
+  void replay_main() {
+    capacity_tokens_ = options_.capacities;
+    std::sort(capacity_tokens_.begin(), capacity_tokens_.end());
+    if (capacity_tokens_.empty()) {
+      const double distinct = static_cast<double>(trace_.tree.nodes().size()) / trace_.tree.rate() * trace_.block_tokens;
+      for (uint64_t tokens = 1 << 14; static_cast<double>(tokens) < distinct && capacity_tokens_.size() < 20; tokens *= 4) capacity_tokens_.push_back(tokens);
+    }
+    main_options_ = replay_options(main_multiple_, true);
+    main_ = replay(trace_, order_, main_options_, scratch_, &hit_of_);
+  }
+
+  size_t forever() const { return standard_retentions().size(); }
+
+  json::object input_section() const {
+    const InputSummary& in = audit_.input();
+    json::object out;
+    out["files"] = in.num_files;
+    out["bytes"] = in.num_bytes;
+    out["values"] = in.num_values;
+    out["requests"] = trace_.requests.size();
+    json::object formats;
+    for (int i = 0; i < kNumLogFormats; ++i) {
+      if (in.records_by_format[static_cast<size_t>(i)] > 0) formats[format_name(static_cast<LogFormat>(i))] = in.records_by_format[static_cast<size_t>(i)];
+    }
+    out["by_format"] = std::move(formats);
+    json::object skipped;
+    for (int i = 0; i < kNumSkips; ++i) {
+      if (in.skipped[static_cast<size_t>(i)] > 0) skipped[skip_reason(static_cast<Skip>(i))] = in.skipped[static_cast<size_t>(i)];
+    }
+    out["skipped"] = std::move(skipped);
+    out["incomplete"] = in.num_incomplete;
+    out["without_time"] = in.num_without_time;
+    out["wrong_clock"] = in.num_wrong_clock;
+    out["backward_clock"] = in.num_backward;
+    out["unrendered"] = in.num_unrendered;
+    out["lengths_only"] = json::object{{"requests", in.num_lengths_only}, {"input_tokens", in.lengths_only_input}, {"output_tokens", in.lengths_only_output}};
+    json::array errors;
+    for (const std::string& error : in.errors) errors.push_back(json::string(options_.redact ? digest_name(error) : error));
+    out["errors"] = std::move(errors);
+    out["tenants"] = num_tenants();
+    out["has_times"] = audit_.has_times();
+    if (audit_.has_times() && !order_.empty()) {
+      out["first_time_ms"] = trace_.requests[order_.front()].time_us / 1000;
+      out["last_time_ms"] = trace_.requests[order_.back()].time_us / 1000;
+    }
+    out["span_seconds"] = span_us_ / 1e6;
+    return out;
+  }
+
+  size_t num_tenants() const { return requests_by_tenant().size(); }
+
+  std::map<uint32_t, std::vector<uint32_t>> requests_by_tenant() const {
+    std::map<uint32_t, std::vector<uint32_t>> out;
+    for (const uint32_t index : order_) out[trace_.requests[index].tenant].push_back(index);
+    return out;
+  }
+
+  json::object token_section() const {
+    int64_t output = 0, logged_input = 0, logged_cached = 0, with_usage = 0;
+    for (const TracedRequest& r : trace_.requests) {
+      output += std::max<int64_t>(0, r.output_tokens);
+      if (r.logged_input < 0) continue;
+      ++with_usage;
+      logged_input += r.logged_input;
+      logged_cached += std::max<int64_t>(0, r.logged_cached);
+    }
+    json::object out{{"tokenizer", options_.tokenizer_name}, {"input", whole(main_.input_tokens)}, {"output", output},
+                     {"in_blocks", whole(main_.block_tokens)}, {"distinct", whole(main_.distinct_tokens)}};
+    out["logged"] = json::object{{"requests", with_usage}, {"input", logged_input}, {"cached", logged_cached},
+                                 {"hit_rate", share(static_cast<double>(logged_cached), static_cast<double>(logged_input))}};
+    json::array models;
+    for (uint32_t m = 0; m < trace_.models.size(); ++m) {
+      if (main_.input_by_model[m] <= 0) continue;
+      models.push_back(json::object{{"model", model_name(m)}, {"input", whole(main_.input_by_model[m])}, {"hit_tokens", whole(main_.hit_by_model[m][forever()])}});
+    }
+    out["by_model"] = std::move(models);
+    return out;
+  }
+
+  std::string model_name(uint32_t model) const { return trace_.models.name(model); }
+
+  json::object hits(const ReuseCounts& counts, const ReplayOptions& options, size_t retention, size_t capacity) const {
+    return hit_object(counts.hit(retention, capacity, options), counts.error(retention, capacity, options), counts.input_tokens, trace_.tree.sampled());
+  }
+
+  json::object by_retention(const ReuseCounts& counts, const ReplayOptions& options) const {
+    json::object out;
+    for (size_t i = 0; i < standard_retentions().size(); ++i) {
+      json::object one = hits(counts, options, i, options.capacities.size() - 1);
+      one["seconds"] = standard_retentions()[i].us / 1'000'000;
+      out[standard_retentions()[i].name] = std::move(one);
+    }
+    return out;
+  }
+
+  json::object reuse_section() const {
+    const ReplayOptions& options = main_options_;
+    json::object out;
+    out["block_tokens"] = block_tokens(main_multiple_);
+    out["unlimited"] = hits(main_, options, forever(), capacity_tokens_.size());
+    // Without times every request seems to come at once, and no retention can be told from another.
+    if (audit_.has_times()) out["by_retention"] = by_retention(main_, options);
+    else out["by_retention"] = json::object();
+    json::array by_capacity, both;
+    for (size_t c = 0; c < capacity_tokens_.size(); ++c) {
+      json::object one = hits(main_, options, forever(), c);
+      one["capacity_tokens"] = capacity_tokens_[c];
+      by_capacity.push_back(std::move(one));
+      for (size_t r = 0; audit_.has_times() && r < standard_retentions().size(); ++r) {
+        json::object cell = hits(main_, options, r, c);
+        cell["retention"] = standard_retentions()[r].name;
+        cell["capacity_tokens"] = capacity_tokens_[c];
+        both.push_back(std::move(cell));
+      }
+    }
+    out["by_capacity"] = std::move(by_capacity);
+    out["by_retention_and_capacity"] = std::move(both);
+    out["distance"] = histogram(main_.distance_tokens, "tokens_from");
+    out["age"] = audit_.has_times() ? histogram(main_.age_tokens, "ms_from") : json::array();
+    return out;
+  }
+
+  static json::array histogram(const std::vector<double>& buckets, std::string_view name) {
+    json::array out;
+    for (uint32_t b = 0; b < buckets.size(); ++b) {
+      if (whole(buckets[b]) > 0) out.push_back(json::object{{name, bucket_floor(b)}, {"hit_tokens", whole(buckets[b])}});
+    }
+    return out;
+  }
+
+  json::array block_size_section() {
+    json::array out;
+    std::vector<int> multiples{main_multiple_};
+    if (!trace_.partial_blocks) {
+      for (const int32_t tokens : options_.other_block_tokens) {
+        if (tokens % trace_.block_tokens == 0) multiples.push_back(tokens / trace_.block_tokens);
+      }
+    }
+    std::sort(multiples.begin(), multiples.end());
+    multiples.erase(std::unique(multiples.begin(), multiples.end()), multiples.end());
+    for (const int multiple : multiples) {
+      const ReplayOptions options = replay_options(multiple, false);
+      const ReuseCounts counts = replay(trace_, order_, options, scratch_);
+      json::object one{{"block_tokens", block_tokens(multiple)}, {"unlimited", hits(counts, options, forever(), 0)}};
+      if (audit_.has_times()) one["by_retention"] = by_retention(counts, options);
+      out.push_back(std::move(one));
+    }
+    return out;
+  }
+
+  // Caches apart: what is lost when no tenant may use another's prefixes.
+  json::object tenant_section() {
+    const ReplayOptions options = replay_options(main_multiple_, false);
+    const auto tenants = requests_by_tenant();
+    if (tenants.size() == 1) {
+      tenant_hit_ = main_.hit(forever(), capacity_tokens_.size(), main_options_);
+    } else {
+      ReuseCounts sum;
+      for (const auto& [tenant, requests] : tenants) sum.add(replay(trace_, requests, options, scratch_));
+      tenant_hit_ = sum.hit(forever(), 0, options);
+      json::object out{{"tenants", tenants.size()}, {"unlimited", hits(sum, options, forever(), 0)}};
+      if (audit_.has_times()) out["by_retention"] = by_retention(sum, options);
+      return out;
+    }
+    json::object out{{"tenants", tenants.size()}, {"unlimited", hits(main_, main_options_, forever(), capacity_tokens_.size())}};
+    if (audit_.has_times()) out["by_retention"] = by_retention(main_, main_options_);
+    return out;
+  }
+
+  json::object routing_section() {
+    json::array policies;
+    const ReplayOptions options = replay_options(main_multiple_, true);
+    for (const Routing routing : kAllRoutings) {
+      const std::vector<uint8_t> workers = assign_workers(trace_, order_, routing, options_.num_workers);
+      const ReuseCounts counts = replay_workers(trace_, order_, workers, options_.num_workers, options, scratch_);
+      json::object one = hits(counts, options, forever(), capacity_tokens_.size());
+      one["policy"] = routing_name(routing);
+      json::array by_capacity;
+      for (size_t c = 0; c < capacity_tokens_.size(); ++c) {
+        json::object cell = hits(counts, options, forever(), c);
+        cell["capacity_tokens_of_each"] = capacity_tokens_[c];
+        by_capacity.push_back(std::move(cell));
+      }
+      one["by_capacity"] = std::move(by_capacity);
+      if (audit_.has_times()) one["by_retention"] = by_retention(counts, options);
+      policies.push_back(std::move(one));
+    }
+    return {{"workers", options_.num_workers}, {"policies", std::move(policies)}};
+  }
+
+  json::object repetition_section() const {
+    const double hit = main_.hit(forever(), capacity_tokens_.size(), main_options_);
+    return {{"prefix_share", share(hit, main_.input_tokens)}, {"other_tokens", whole(audit_.repeated_tokens())},
+            {"other_share", share(audit_.repeated_tokens(), main_.input_tokens)}};
+  }
+
+  json::array timeline_section() const {
+    json::array out;
+    if (span_us_ <= 0) return out;
+    const int64_t first = trace_.requests[order_.front()].time_us;
+    std::vector<double> input(kTimelineBuckets, 0), hit(kTimelineBuckets, 0);
+    for (size_t at = 0; at < order_.size(); ++at) {
+      const TracedRequest& r = trace_.requests[order_[at]];
+      const auto bucket = std::min<size_t>(kTimelineBuckets - 1, static_cast<size_t>(static_cast<double>(r.time_us - first) / span_us_ * kTimelineBuckets));
+      input[bucket] += static_cast<double>(r.input_tokens);
+      hit[bucket] += hit_of_[at];
+    }
+    for (size_t b = 0; b < kTimelineBuckets; ++b) {
+      out.push_back(json::object{{"time_ms", (first + static_cast<int64_t>(span_us_ * static_cast<double>(b) / kTimelineBuckets)) / 1000},
+                                 {"input_tokens", whole(input[b])}, {"hit_tokens", whole(std::min(hit[b], input[b]))}});
+    }
+    return out;
+  }
+
+  // --- money
+
+  const PriceEntry* price_of(uint32_t model) const {
+    if (options_.prices == nullptr) return nullptr;
+    const PriceEntry* entry = options_.prices->find(trace_.models.name(model));
+    return entry != nullptr || options_.price.empty() ? entry : options_.prices->named(options_.price);
+  }
+
+  double months() const { return span_us_ >= kLeastSpanUs ? span_us_ / kMonthUs : 0; }
+
+  json::value per_month(double dollars) const { return months() > 0 ? json::value(dollars / months()) : json::value(nullptr); }
+
+  // Costs of a policy over all models that have a price. hit, written: tokens by model, as tokenised here.
+  double input_cost(const std::vector<double>& hit, const std::vector<double>* written) const {
+    double out = 0;
+    for (const Priced& p : priced_) {
+      const double read = std::min(hit[p.model], main_.input_by_model[p.model]);
+      const double write = written != nullptr ? (*written)[p.model] : 0;
+      out += p.scale * ((main_.input_by_model[p.model] - read - write) * p.price->input + read * p.price->cached + write * p.price->written) / 1e6;
+    }
+    return out;
+  }
+
+  std::vector<double> hits_by_model(size_t retention) const {
+    std::vector<double> out;
+    for (const std::vector<double>& by_retention : main_.hit_by_model) out.push_back(by_retention[retention]);
+    return out;
+  }
+
+  void find_prices(json::array& unpriced) {
+    std::vector<double> logged(trace_.models.size(), 0), measured(trace_.models.size(), 0);
+    for (const TracedRequest& r : trace_.requests) {
+      if (r.logged_input < 0) continue;
+      logged[r.model] += static_cast<double>(r.logged_input);
+      measured[r.model] += static_cast<double>(r.input_tokens);
+    }
+    for (uint32_t m = 0; m < trace_.models.size(); ++m) {
+      if (main_.input_by_model[m] <= 0) continue;
+      const PriceEntry* price = price_of(m);
+      if (price == nullptr) unpriced.push_back(json::string(model_name(m)));
+      // The provider counts with a tokenizer of its own: policies are priced in its tokens.
+      else priced_.push_back({m, price, measured[m] > 0 && logged[m] > 0 ? logged[m] / measured[m] : 1});
+    }
+  }
+
+  double today_cost(double& output_cost) const {
+    double out = 0;
+    output_cost = 0;
+    for (const Priced& p : priced_) {
+      for (const TracedRequest& r : trace_.requests) {
+        if (r.model != p.model) continue;
+        const double input = r.logged_input >= 0 ? static_cast<double>(r.logged_input) : p.scale * static_cast<double>(r.input_tokens);
+        const double cached = std::min(input, static_cast<double>(std::max<int64_t>(0, r.logged_cached)));
+        const double written = std::min(input - cached, static_cast<double>(std::max<int64_t>(0, r.logged_written)));
+        out += ((input - cached - written) * p.price->input + cached * p.price->cached + written * p.price->written) / 1e6;
+        output_cost += static_cast<double>(std::max<int64_t>(0, r.output_tokens)) * p.price->output / 1e6;
+      }
+    }
+    return out;
+  }
+
+  json::object policy(std::string_view name, double cost) const {
+    return {{"policy", name}, {"input_cost", cost}, {"saved", today_ - cost}, {"saved_share", share(today_ - cost, today_)}, {"saved_per_month", per_month(today_ - cost)}};
+  }
+
+  json::object money_section() {
+    json::object out;
+    json::array unpriced, policies, prices;
+    find_prices(unpriced);
+    out["unpriced_models"] = std::move(unpriced);
+    if (options_.hardware) out["own_hardware"] = hardware_section();
+    if (priced_.empty()) return out;
+    double output_cost = 0;
+    today_ = today_cost(output_cost);
+    std::map<std::string, const PriceEntry*> used;
+    for (const Priced& p : priced_) used[p.price->name] = p.price;
+    for (const auto& [name, entry] : used) {
+      prices.push_back(json::object{{"name", name}, {"input", entry->input}, {"cached", entry->cached}, {"written", entry->written}, {"output", entry->output},
+                                    {"date", entry->date}, {"source", entry->source}});
+    }
+    out["currency"] = "USD";
+    out["prices"] = std::move(prices);
+    out["input_cost_today"] = today_;
+    out["output_cost_today"] = output_cost;
+    out["input_cost_today_per_month"] = per_month(today_);
+    const std::vector<double> none(trace_.models.size(), 0);
+    policies.push_back(policy("no_cache", input_cost(none, nullptr)));
+    for (size_t i = 0; audit_.has_times() && i < standard_retentions().size(); ++i) {
+      policies.push_back(policy("retention_" + standard_retentions()[i].name, input_cost(hits_by_model(i), nullptr)));
+    }
+    const double unlimited = input_cost(hits_by_model(forever()), nullptr);
+    policies.push_back(policy("retention_unlimited", unlimited));
+    if (options_.prices != nullptr && audit_.has_times()) {
+      for (const CacheRule& rule : options_.prices->rules) {
+        const ProviderCounts counts = replay_provider(trace_, order_, rule);
+        json::object one = policy("rule_" + rule.name, input_cost(counts.read_by_model, rule.breakpoints ? &counts.written_by_model : nullptr));
+        one["read_tokens"] = whole(sum(counts.read_by_model));
+        one["written_tokens"] = whole(sum(counts.written_by_model));
+        policies.push_back(std::move(one));
+      }
+    }
+    out["policies"] = std::move(policies);
+    out["best"] = best_section();
+    return out;
+  }
+
+  static double sum(const std::vector<double>& values) {
+    double out = 0;
+    for (const double v : values) out += v;
+    return out;
+  }
+
+  // The shortest retention that has all but a hundredth of what an unlimited one has. The range: with tenants apart, to shared by all;
+  // widened by the error of a sample.
+  json::object best_section() const {
+    size_t best = forever();
+    const size_t last = capacity_tokens_.size();
+    const double all = main_.hit(forever(), last, main_options_);
+    for (size_t i = 0; audit_.has_times() && i < forever(); ++i) {
+      if (main_.hit(i, last, main_options_) >= 0.99 * all) {
+        best = i;
+        break;
+      }
+    }
+    const double cost = input_cost(hits_by_model(best), nullptr), none = input_cost(std::vector<double>(trace_.models.size(), 0), nullptr);
+    const double of_hits = none - cost, hit = main_.hit(best, last, main_options_), error = main_.error(best, last, main_options_);
+    const double apart = share(tenant_hit_, all), low = of_hits * std::max(0.0, apart - share(error, hit)), high = of_hits * (1 + share(error, hit));
+    const double base = today_ - none;
+    return {{"policy", best == forever() ? std::string("retention_unlimited") : "retention_" + standard_retentions()[best].name},
+            {"saved", today_ - cost}, {"saved_low", base + low}, {"saved_high", base + high}, {"saved_share", share(today_ - cost, today_)},
+            {"saved_per_month", per_month(today_ - cost)}, {"saved_per_month_low", per_month(base + low)}, {"saved_per_month_high", per_month(base + high)}};
+  }
+
+  json::object hardware_section() const {
+    const OwnHardware& hw = *options_.hardware;
+    double output = 0;
+    for (const TracedRequest& r : trace_.requests) output += static_cast<double>(std::max<int64_t>(0, r.output_tokens));
+    const double second = hw.accelerator_hour / 3600;
+    const auto one = [&](double hit) {
+      const double prefill_hours = (main_.input_tokens - hit) / hw.prefill_rate / 3600, decode_hours = output / hw.decode_rate / 3600;
+      const double hours = prefill_hours + decode_hours, cost = hours * hw.accelerator_hour;
+      double revenue = 0;
+      for (const Priced& p : priced_) {
+        const double part = share(hit, main_.input_tokens) * main_.input_by_model[p.model];
+        revenue += ((main_.input_by_model[p.model] - part) * p.price->input + part * p.price->cached) / 1e6;
+      }
+      for (const Priced& p : priced_) {
+        for (const TracedRequest& r : trace_.requests) {
+          if (r.model == p.model) revenue += static_cast<double>(std::max<int64_t>(0, r.output_tokens)) * p.price->output / 1e6;
+        }
+      }
+      json::object out{{"accelerator_hours", hours}, {"cost", cost}, {"cost_per_million_input_tokens", share(prefill_hours * hw.accelerator_hour * 1e6, main_.input_tokens)},
+                       {"cost_per_million_output_tokens", share(decode_hours * hw.accelerator_hour * 1e6, output)}};
+      if (!priced_.empty()) out["margin_per_accelerator_hour"] = share(revenue - cost, hours);
+      return out;
+    };
+    json::object out{{"accelerator_hour", hw.accelerator_hour}, {"prefill_rate", hw.prefill_rate}, {"decode_rate", hw.decode_rate},
+                     {"new_input_per_million", second / hw.prefill_rate * 1e6}, {"output_per_million", second / hw.decode_rate * 1e6}};
+    out["without_cache"] = one(0);
+    for (size_t i = 0; audit_.has_times() && i < standard_retentions().size(); ++i) {
+      out["retention_" + standard_retentions()[i].name] = one(main_.hit(i, capacity_tokens_.size(), main_options_));
+    }
+    out["retention_unlimited"] = one(main_.hit(forever(), capacity_tokens_.size(), main_options_));
+    return out;
+  }
+
+  // --- breakers
+
+  json::array breaker_section(size_t limit) const {
+    json::array out;
+    for (const Breaker& breaker : audit_.breakers().ranked()) {
+      if (out.size() == limit) break;
+      double cost = 0;
+      bool has_price = false;
+      json::object by_model;
+      for (const auto& [model, lost] : breaker.lost_by_model) {
+        by_model[model] = lost;
+        for (const Priced& p : priced_) {
+          if (trace_.models.name(p.model) != model) continue;
+          has_price = true;
+          cost += p.scale * static_cast<double>(lost) * (p.price->input - p.price->cached) / 1e6;
+        }
+      }
+      json::object one{{"kind", break_name(breaker.kind)}, {"segment", breaker.segment}, {"template", breaker.template_name},
+                       {"count", breaker.count}, {"lost_tokens", breaker.lost_tokens}, {"lost_by_model", std::move(by_model)},
+                       {"first_position_min", breaker.min_position}, {"first_position_max", breaker.max_position}};
+      one["cost"] = has_price ? json::value(cost) : json::value(nullptr);
+      one["cost_per_month"] = has_price ? per_month(cost) : json::value(nullptr);
+      one["example"] = json::object{{"before", breaker.example.before}, {"old", breaker.example.old_text}, {"new", breaker.example.new_text},
+                                    {"after", breaker.example.after}};
+      one["suggestion"] = break_suggestion(breaker.kind);
+      out.push_back(std::move(one));
+    }
+    return out;
+  }
+
+  json::object shard_section() const {
+    json::array formats, skipped;
+    for (const uint64_t n : audit_.input().records_by_format) formats.push_back(n);
+    for (const uint64_t n : audit_.input().skipped) skipped.push_back(n);
+    return {{"trace", encode_base64(trace_.encode())}, {"formats", std::move(formats)}, {"skipped", std::move(skipped)},
+            {"breakers", breaker_section(SIZE_MAX)}, {"repeated_tokens", audit_.repeated_tokens()},
+            {"text_bytes", audit_.input().text_bytes}, {"encoded_bytes", audit_.input().encoded_bytes}};
+  }
+
+  struct Priced {
+    uint32_t model;
+    const PriceEntry* price;
+    double scale;  // the provider's tokens for one of ours
+  };
+
+  const Audit& audit_;
+  const ReportOptions& options_;
+  const RequestTrace& trace_;
+  std::vector<uint32_t> order_;
+  double span_us_ = 0;
+  int main_multiple_ = 1;
+  std::vector<uint64_t> capacity_tokens_;
+  ReplayOptions main_options_;
+  ReplayScratch scratch_;
+  ReuseCounts main_;
+  std::vector<double> hit_of_;
+  double tenant_hit_ = 0;
+  std::vector<Priced> priced_;
+  double today_ = 0;
+};
+
+template <class T>
+T number(const json::object& object, std::string_view key) {
+  const json::value* value = object.if_contains(key);
+  if (value == nullptr || !value->is_number()) return 0;
+  boost::system::error_code error;
+  const T out = value->to_number<T>(error);
+  return error ? T{0} : out;
+}
+
+std::string text(const json::object& object, std::string_view key) {
+  const json::value* value = object.if_contains(key);
+  return value != nullptr && value->is_string() ? std::string(value->get_string()) : std::string();
+}
+
+Breaker read_breaker(const json::object& from) {
+  Breaker out;
+  const std::string kind = text(from, "kind");
+  for (int k = 0; k <= static_cast<int>(BreakKind::kRendering); ++k) {
+    if (break_name(static_cast<BreakKind>(k)) == kind) out.kind = static_cast<BreakKind>(k);
+  }
+  out.segment = text(from, "segment");
+  out.template_name = text(from, "template");
+  out.count = number<int64_t>(from, "count");
+  out.lost_tokens = number<int64_t>(from, "lost_tokens");
+  out.min_position = number<int64_t>(from, "first_position_min");
+  out.max_position = number<int64_t>(from, "first_position_max");
+  if (const json::value* models = from.if_contains("lost_by_model"); models != nullptr && models->is_object()) {
+    for (const auto& [model, lost] : models->get_object()) {
+      if (lost.is_int64()) out.lost_by_model[std::string(model)] = lost.get_int64();
+    }
+  }
+  if (const json::value* example = from.if_contains("example"); example != nullptr && example->is_object()) {
+    const json::object& e = example->get_object();
+    out.example = {text(e, "before"), text(e, "old"), text(e, "new"), text(e, "after")};
+  }
+  return out;
+}
+
+}  // namespace
+
+const std::vector<Retention>& standard_retentions() {
+  constexpr int64_t kMinute = 60'000'000, kHour = 60 * kMinute;
+  static const std::vector<Retention> kAll = {{"5m", 5 * kMinute}, {"1h", kHour}, {"12h", 12 * kHour},
+                                              {"24h", 24 * kHour}, {"72h", 72 * kHour}, {"7d", 168 * kHour}};
+  return kAll;
+}
+
+Result<json::object> make_report(const Audit& audit, const ReportOptions& options) {
+  if (audit.trace() == nullptr) {
+    return Error{Code::kNotFound, audit.input().num_lengths_only > 0
+                                      ? "only lengths were logged: without prompts or block hashes nothing can be known about reuse"
+                                      : "no request was found in the logs"};
+  }
+  return Report(audit, options).make();
+}
+
+Result<> add_shard(const json::object& report, Audit& audit) {
+  const json::value* found = report.if_contains("shard");
+  const json::value* input = report.if_contains("input");
+  if (found == nullptr || !found->is_object() || input == nullptr || !input->is_object()) {
+    return Error{Code::kInvalidArgument, "the report has no shard in it; write it with --shard"};
+  }
+  const json::object& shard = found->get_object();
+  const json::object& in = input->get_object();
+  DI_TRY(const RequestTrace trace, RequestTrace::decode(decode_base64(text(shard, "trace")), UINT32_MAX - 3));
+  InputSummary summary;
+  summary.num_files = number<uint64_t>(in, "files");
+  summary.num_bytes = number<uint64_t>(in, "bytes");
+  summary.num_values = number<uint64_t>(in, "values");
+  summary.num_incomplete = number<uint64_t>(in, "incomplete");
+  summary.num_without_time = number<uint64_t>(in, "without_time");
+  summary.num_wrong_clock = number<uint64_t>(in, "wrong_clock");
+  summary.num_backward = number<uint64_t>(in, "backward_clock");
+  summary.num_unrendered = number<uint64_t>(in, "unrendered");
+  summary.text_bytes = number<uint64_t>(shard, "text_bytes");
+  summary.encoded_bytes = number<uint64_t>(shard, "encoded_bytes");
+  if (const json::value* lengths = in.if_contains("lengths_only"); lengths != nullptr && lengths->is_object()) {
+    summary.num_lengths_only = number<uint64_t>(lengths->get_object(), "requests");
+    summary.lengths_only_input = number<int64_t>(lengths->get_object(), "input_tokens");
+    summary.lengths_only_output = number<int64_t>(lengths->get_object(), "output_tokens");
+  }
+  const auto read_counts = [&](std::string_view key, auto& counts) {
+    const json::value* list = shard.if_contains(key);
+    if (list == nullptr || !list->is_array()) return;
+    for (size_t i = 0; i < counts.size() && i < list->get_array().size(); ++i) {
+      const json::value& n = list->get_array()[i];
+      if (n.is_int64() && n.get_int64() >= 0) counts[i] = static_cast<uint64_t>(n.get_int64());
+      if (n.is_uint64()) counts[i] = n.get_uint64();
+    }
+  };
+  read_counts("formats", summary.records_by_format);
+  read_counts("skipped", summary.skipped);
+  std::vector<Breaker> breakers;
+  if (const json::value* list = shard.if_contains("breakers"); list != nullptr && list->is_array()) {
+    for (const json::value& one : list->get_array()) {
+      if (one.is_object()) breakers.push_back(read_breaker(one.get_object()));
+    }
+  }
+  const json::value* times = in.if_contains("has_times");
+  return audit.append(&trace, times != nullptr && times->is_bool() && times->get_bool(), summary, breakers, number<double>(shard, "repeated_tokens"));
+}
+
+}  // namespace deepinfer::trace

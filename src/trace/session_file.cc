@@ -1,0 +1,255 @@
+#include "trace/session_file.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <unordered_map>
+
+#include "trace/request_body.h"
+
+namespace deepinfer::trace {
+namespace {
+
+using recipe::Conversation;
+using recipe::Message;
+
+class ClaudeCodeFile final : public SessionFile {
+ public:
+  void finish(const std::function<void(LogRecord)>& take) override {
+    for (const Call& call : calls_) {
+      LogRecord record;
+      record.format = LogFormat::kClaudeCode;
+      record.incomplete = true;
+      record.session = call.session;
+      record.model = call.model;
+      record.usage = call.usage;
+      record.time_us = call.time_us;
+      Conversation conversation;
+      std::vector<const Turn*> chain;
+      // A damaged file may hold a circle: no chain is longer than the file.
+      for (int32_t at = call.parent; at >= 0 && chain.size() <= turns_.size(); at = turns_[static_cast<size_t>(at)].parent) {
+        chain.push_back(&turns_[static_cast<size_t>(at)]);
+      }
+      std::reverse(chain.begin(), chain.end());
+      int32_t answer = -1;
+      for (const Turn* turn : chain) {
+        for (const Message& message : turn->messages) {
+          // Lines of one answer are one message.
+          if (turn->answer >= 0 && turn->answer == answer) merge(message, conversation.messages.back());
+          else conversation.messages.push_back(message);
+        }
+        if (!turn->messages.empty()) answer = turn->answer;
+      }
+      if (conversation.messages.empty()) continue;
+      record.prompt = std::move(conversation);
+      take(std::move(record));
+    }
+  }
+
+ protected:
+  std::optional<Skip> add(const Json& line) override {
+    const std::string_view type = text_of(member(line, "type"));
+    const std::string uuid(text_of(member(line, "uuid")));
+    if (uuid.empty()) return Skip::kSessionLine;
+    const auto parent = ids_.find(std::string(text_of(member(line, "parentUuid"))));
+    Turn turn;
+    turn.parent = parent != ids_.end() ? parent->second : -1;
+    turn.time_us = time_us_of(member(line, "timestamp"));
+    const MaybeJson message = member(line, "message");
+    std::optional<Skip> skip = Skip::kSessionLine;
+    if (type == "user" && message) {
+      Conversation one;
+      append_anthropic_message("user", member(message, "content"), one);
+      turn.messages = std::move(one.messages);
+    } else if (type == "assistant" && message && !member(line, "isApiErrorMessage")) {
+      Message answer{.role = recipe::Role::kAssistant, .null_content = true};
+      append_assistant_blocks(member(message, "content"), answer);
+      turn.messages.push_back(std::move(answer));
+      turn.answer = add_call(line, *message, turn);
+      skip.reset();
+    }
+    ids_[uuid] = static_cast<int32_t>(turns_.size());
+    turns_.push_back(std::move(turn));
+    return skip;
+  }
+
+ private:
+  struct Turn {
+    int32_t parent = -1;
+    int32_t answer = -1;  // number of the call whose answer this is
+    std::optional<int64_t> time_us;
+    std::vector<Message> messages;
+  };
+  struct Call {
+    int32_t parent;
+    std::string session, model;
+    LoggedUsage usage;
+    std::optional<int64_t> time_us;
+  };
+
+  static void merge(const Message& from, Message& into) {
+    if (!from.content.empty()) into.content += (into.content.empty() ? "" : "\n\n") + from.content;
+    if (from.reasoning) into.reasoning = into.reasoning ? *into.reasoning + "\n\n" + *from.reasoning : *from.reasoning;
+    into.null_content = into.null_content && from.null_content;
+    into.tool_calls.insert(into.tool_calls.end(), from.tool_calls.begin(), from.tool_calls.end());
+  }
+
+  // The call that a line answers: a new one, or that of an earlier line with the same message id.
+  int32_t add_call(const Json& line, const Json& message, const Turn& turn) {
+    const std::string id(text_of(member(message, "id")));
+    const auto [at, fresh] = call_of_.try_emplace(id.empty() ? "line " + std::to_string(turns_.size()) : id, static_cast<int32_t>(calls_.size()));
+    if (fresh) {
+      Call call{.parent = turn.parent};
+      call.session = text_of(member(line, "sessionId"));
+      call.model = text_of(member(message, "model"));
+      // The request left when the turn before the answer was written.
+      call.time_us = turn.parent >= 0 && turns_[static_cast<size_t>(turn.parent)].time_us ? turns_[static_cast<size_t>(turn.parent)].time_us : turn.time_us;
+      calls_.push_back(std::move(call));
+    }
+    read_usage(member(message, "usage"), calls_[static_cast<size_t>(at->second)].usage);  // the last line's counts are the final ones
+    return at->second;
+  }
+
+  std::vector<Turn> turns_;
+  std::vector<Call> calls_;
+  std::unordered_map<std::string, int32_t> ids_, call_of_;
+};
+
+class CodexFile final : public SessionFile {
+ public:
+  void finish(const std::function<void(LogRecord)>& take) override {
+    for (Call& call : calls_) {
+      Conversation conversation;
+      const std::vector<Message>& history = histories_[call.history];
+      conversation.messages.assign(history.begin(), history.begin() + static_cast<ptrdiff_t>(call.num_messages));
+      call.record.prompt = std::move(conversation);
+      take(std::move(call.record));
+    }
+    calls_.clear();
+  }
+
+ protected:
+  std::optional<Skip> add(const Json& line) override {
+    const std::string_view type = text_of(member(line, "type"));
+    const MaybeJson payload = member(line, "payload");
+    if (const auto time = time_us_of(member(line, "timestamp"))) time_us_ = time;
+    if (type == "session_meta") {
+      session_ = text_of(member(payload, "id"));
+      const MaybeJson instructions = first_member(payload, {"base_instructions.text", "base_instructions", "instructions"});
+      if (const std::string_view text = text_of(instructions); !text.empty()) {
+        history().push_back({.role = recipe::Role::kSystem, .content = std::string(text)});
+      }
+      return Skip::kSessionLine;
+    }
+    if (type == "turn_context") {
+      if (const std::string_view model = text_of(member(payload, "model")); !model.empty()) model_ = model;
+      return Skip::kSessionLine;
+    }
+    if (type == "event_msg") return add_event(payload);
+    if (type == "compacted") {
+      // What stood before is replaced by its summary. Earlier calls keep what they saw.
+      Conversation after;
+      for (const Message& m : history()) {
+        if (m.role == recipe::Role::kSystem || m.role == recipe::Role::kDeveloper) after.messages.push_back(m);
+      }
+      if (const MaybeJson replacement = member(payload, "replacement_history")) append_response_items(*replacement, after);
+      else after.messages.push_back({.role = recipe::Role::kUser, .content = std::string(text_of(member(payload, "message")))});
+      histories_.push_back(std::move(after.messages));
+      answering_ = false;
+      return Skip::kSessionLine;
+    }
+    if (type == "response_item" && payload) return add_item(*payload);
+    return Skip::kSessionLine;
+  }
+
+ private:
+  std::optional<Skip> add_event(const MaybeJson& payload) {
+    if (text_of(member(payload, "type")) == "token_count" && !calls_.empty()) {
+      read_usage(member_at(payload, "info.last_token_usage"), calls_.back().record.usage);
+    }
+    return Skip::kSessionLine;
+  }
+
+  std::optional<Skip> add_item(const Json& item) {
+    const std::string_view type = text_of(member(item, "type"));
+    const bool answer = type == "reasoning" || type == "function_call" || type == "custom_tool_call" || type == "local_shell_call" ||
+                        text_of(member(item, "role")) == "assistant";
+    std::optional<Skip> skip = Skip::kSessionLine;
+    if (answer && !answering_) {
+      LogRecord record;
+      record.format = LogFormat::kCodex;
+      record.incomplete = true;
+      record.session = session_;
+      record.model = model_;
+      record.time_us = input_time_us_ ? input_time_us_ : time_us_;
+      if (!history().empty()) {
+        calls_.push_back({std::move(record), histories_.size() - 1, history().size()});
+        skip.reset();
+      }
+    }
+    const std::string list = "[" + json_text(item) + "]";
+    Json items;
+    if (one_.parse(list).get(items) != simdjson::SUCCESS) return Skip::kSessionLine;
+    Conversation added;
+    append_response_items(items, added);
+    const bool continues = answer && answering_ && !history().empty() && history().back().role == recipe::Role::kAssistant;
+    for (Message& message : added.messages) {
+      if (continues) merge(std::move(message), history().back());
+      else history().push_back(std::move(message));
+    }
+    answering_ = answer;
+    if (!answer) input_time_us_ = time_us_;
+    return skip;
+  }
+
+  static void merge(Message from, Message& into) {
+    if (!from.content.empty()) into.content += (into.content.empty() ? "" : "\n\n") + from.content;
+    if (from.reasoning) into.reasoning = std::move(from.reasoning);
+    into.null_content = into.null_content && from.null_content;
+    into.tool_calls.insert(into.tool_calls.end(), from.tool_calls.begin(), from.tool_calls.end());
+  }
+
+  struct Call {
+    LogRecord record;
+    size_t history, num_messages;  // its prompt: the first of that history's messages
+  };
+  std::vector<Message>& history() { return histories_.back(); }
+
+  std::vector<std::vector<Message>> histories_ = std::vector<std::vector<Message>>(1);  // a new one with each compaction
+  std::vector<Call> calls_;
+  std::string session_, model_;
+  std::optional<int64_t> time_us_, input_time_us_;
+  bool answering_ = false;
+  simdjson::dom::parser one_;
+};
+
+}  // namespace
+
+std::optional<LogFormat> session_format(std::string_view line) {
+  simdjson::dom::parser parser;
+  Json value;
+  if (parser.parse(line.data(), line.size(), true).get(value) != simdjson::SUCCESS || !value.is_object()) return std::nullopt;
+  const std::string_view type = text_of(member(value, "type"));
+  if (member(value, "payload") && (type == "session_meta" || type == "response_item" || type == "event_msg" || type == "turn_context" || type == "compacted")) {
+    return LogFormat::kCodex;
+  }
+  const bool claude_type = type == "user" || type == "assistant" || type == "system" || type == "attachment" || type == "progress";
+  if (member(value, "uuid") && member(value, "sessionId") && claude_type) return LogFormat::kClaudeCode;
+  if (type == "file-history-snapshot" || type == "queue-operation" || (type == "summary" && member(value, "leafUuid"))) return LogFormat::kClaudeCode;
+  return std::nullopt;
+}
+
+std::unique_ptr<SessionFile> SessionFile::create(LogFormat format) {
+  if (format == LogFormat::kClaudeCode) return std::make_unique<ClaudeCodeFile>();
+  return std::make_unique<CodexFile>();
+}
+
+std::optional<Skip> SessionFile::add_line(std::string_view text) {
+  Json value;
+  const simdjson::error_code error = parser_.parse(text.data(), text.size(), false).get(value);
+  if (error == simdjson::DEPTH_ERROR) return Skip::kTooDeep;
+  if (error != simdjson::SUCCESS || !value.is_object()) return Skip::kNotJson;
+  return add(value);
+}
+
+}  // namespace deepinfer::trace

@@ -1,0 +1,239 @@
+"""deepinfer audit from the outside: known answers, merging, hostile logs, and the HTML report in a real browser."""
+import gzip
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import server as e2e
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+TRACE = os.path.join(e2e.SOURCE, "tests/golden/traces/mooncake_conversation_300.jsonl")
+
+
+def agent_log(path, conversations=6, turns=6, seed=1, first=0, stamped=True):
+    """Conversations of agents; stamped: their system prompt holds the time, a break with every request."""
+    rng = random.Random(seed)
+    words = lambda n: " ".join("".join(rng.choice("abcdefgh") for _ in range(rng.randint(2, 7))) for _ in range(n))
+    rules = random.Random(7).choices(["Read first.", "Change little.", "Test all.", "Say what is left.", "Ask when in doubt."], k=200)
+    clock = 1793491200 + first
+    with open(path, "w") as f:
+        for c in range(conversations):
+            messages = []
+            for turn in range(turns):
+                clock += 40
+                messages.append({"role": "user", "content": words(60)})
+                stamp = "Now: 2026-11-01T%02d:%02d:%02dZ" % (clock // 3600 % 24, clock // 60 % 60, clock % 60)
+                body = {"model": "deepseek-v4-flash", "messages": [{"role": "system", "content": (stamp + "\n" if stamped else "") + " ".join(rules)}] + messages}
+                f.write(json.dumps({"timestamp": clock, "session_id": "s%d-%d" % (seed, c), "request": body,
+                                    "usage": {"prompt_tokens": 900, "completion_tokens": 80, "prompt_tokens_details": {"cached_tokens": 0}}}) + "\n")
+                messages.append({"role": "assistant", "content": words(80)})
+
+
+class AuditTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp()
+        cls.log = os.path.join(cls.folder, "agents.jsonl")
+        agent_log(cls.log)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def audit(self, *words, code=0):
+        result = e2e.run("audit", *words)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result
+
+    def report(self, *words):
+        return json.loads(self.audit("--json", *words).stdout)
+
+    def test_the_ceiling_of_a_trace(self):
+        reuse = self.report(TRACE)["reuse"]
+        self.assertEqual(reuse["block_tokens"], 512)
+        self.assertEqual(reuse["unlimited"]["hit_tokens"], 345966)
+        self.assertAlmostEqual(reuse["unlimited"]["hit_rate"], 345966 / 4269971, places=12)
+
+    def test_the_same_input_gives_the_same_bytes(self):
+        one = self.audit("--json", "--threads", "1", self.log).stdout
+        self.assertEqual(one, self.audit("--json", "--threads", "3", self.log).stdout)
+        with open(self.log, "rb") as f, gzip.open(self.path("same.jsonl.gz"), "wb") as packed:
+            packed.write(f.read())
+        other = json.loads(self.audit("--json", self.path("same.jsonl.gz")).stdout)
+        for key in ("reuse", "money", "breakers", "routing", "timeline"):
+            self.assertEqual(other[key], json.loads(one)[key])
+
+    def test_what_breaks_is_named_and_priced(self):
+        report = self.report(self.log)
+        first = report["breakers"][0]
+        self.assertEqual((first["kind"], first["segment"], first["count"]), ("timestamp", "system", 35))
+        self.assertGreater(first["cost_per_month"], 0)
+        text = self.audit(self.log).stdout
+        self.assertIn("timestamp in system: 35 times", text)
+        self.assertLessEqual(text.count("\n"), 40)
+        self.assertNotIn("\x1b", text)
+
+    def test_money_by_hand(self):
+        money = self.report(self.log)["money"]
+        self.assertAlmostEqual(money["input_cost_today"], 36 * 900 * 0.14 / 1e6, places=9)
+        self.assertAlmostEqual(money["output_cost_today"], 36 * 80 * 0.28 / 1e6, places=9)
+        report = self.report(self.log, "--accelerator-hour", "8", "--prefill-rate", "10000", "--decode-rate", "1000")
+        own, tokens = report["money"]["own_hardware"], report["tokens"]
+        self.assertAlmostEqual(own["new_input_per_million"], 8 / 3600 / 10000 * 1e6, places=9)
+        self.assertAlmostEqual(own["without_cache"]["cost"], 8 / 3600 * (tokens["input"] / 10000 + tokens["output"] / 1000), places=9)
+
+    def test_own_prices(self):
+        own = self.path("own.toml")
+        with open(own, "w") as f:
+            f.write('[[price]]\nname = "mine"\nmodels = ["deepseek*"]\ninput = 2.0\noutput = 4\ndate = "2026-11-30"\nsource = "contract"\n')
+        money = self.report(self.log, "--prices", own)["money"]
+        self.assertEqual(money["prices"][0]["name"], "mine")
+        self.assertAlmostEqual(money["input_cost_today"], 36 * 900 * 2 / 1e6, places=9)
+        with open(own, "a") as f:
+            f.write("inptu = 3\n")
+        self.assertIn("inptu", self.audit("--prices", own, self.log, code=2).stderr)
+
+    def test_merged_shards_are_one_run(self):
+        other = self.path("other.jsonl")
+        agent_log(other, seed=2, first=100000)
+        for name, log in (("a", self.log), ("b", other)):
+            with open(self.path(name + ".json"), "w") as f:
+                f.write(self.audit("--json", "--shard", log).stdout)
+        merged, whole = self.report("--merge", self.path("a.json"), self.path("b.json")), self.report(self.log, other)
+        for key in ("tokens", "reuse", "block_sizes", "per_tenant", "routing", "timeline", "money"):
+            self.assertEqual(merged[key], whole[key], key)
+        self.assertEqual(merged["input"]["requests"], 72)
+        plain = self.path("plain.json")
+        with open(plain, "w") as f:
+            f.write(self.audit("--json", self.log).stdout)
+        self.assertIn("--shard", self.audit("--merge", plain, code=2).stderr)
+
+    def test_hostile_logs(self):
+        hostile = self.path("hostile.jsonl")
+        with open(self.log) as f:
+            lines = f.readlines()
+        with open(hostile, "wb") as f:
+            for line in lines[:10]:
+                f.write(line.encode())
+            f.write(b"\x00\x00\x00\n\xff\xfe broken\n{\"messages\": [\n" + b"[" * 100000 + b"\n" + b"{\"a\":" * 5000 + b"\n")
+            f.write(b"{\"timestamp\": 99999999999999999999, \"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}\n")
+            f.write(b"{\"timestamp\": \"1970-01-01T00:00:01Z\", \"messages\": [{\"role\": 7, \"content\": {\"x\": 1}}, null, 3]}\n")
+            f.write(b"{\"timestamp\": \"2350-01-01T00:00:01Z\", \"messages\": [{\"role\": \"tool\", \"content\": [[], {}]}]}\n")
+            f.write(b"{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{}, 1], \"content\": null}]}\n")
+            f.write(b"{\"x\": \"" + b"y" * (3 << 20) + b"\"}\n")
+            f.write(b"42\nnull\n\"text\"\n{}\n[]\n")
+            for line in lines[10:]:
+                f.write(line.encode())
+        report = self.report(hostile, "--max-line", "2MiB", "--skipped", self.path("skipped.jsonl"))
+        self.assertEqual(report["input"]["by_format"]["body-log"], 36)
+        self.assertGreaterEqual(report["input"]["wrong_clock"], 2)
+        skipped = report["input"]["skipped"]
+        self.assertEqual(skipped["longer than a line may be"], 1)
+        self.assertGreaterEqual(skipped["not JSON"], 3)
+        with open(self.path("skipped.jsonl")) as f:
+            self.assertTrue(all(json.loads(line)["reason"] for line in f))
+        self.assertIn("skipped:", self.audit(hostile).stdout)
+
+    def test_a_line_far_longer_than_memory_is_passed_over(self):
+        long = self.path("long.jsonl")
+        with open(self.log) as f:
+            lines = f.read()
+        with open(long, "w") as f:
+            f.write(lines)
+            f.write('{"messages": "')
+            for _ in range(300):
+                f.write("x" * (1 << 20))
+            f.write('"}\n')
+        result = subprocess.run(["/usr/bin/env", "python3", "-c", "import resource, subprocess, sys\n"
+                                 "p = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE)\n"
+                                 "sys.stdout.buffer.write(p.stdout)\n"
+                                 "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)",
+                                 e2e.BINARY, "audit", "--json", "--memory", "256MiB", "--threads", "1", long], capture_output=True, text=True, check=True)
+        self.assertEqual(json.loads(result.stdout)["input"]["requests"], 36)
+        self.assertLess(int(result.stderr.split()[-1]), 500 * 1024, "KiB of memory")
+
+    def test_a_sample_says_its_error(self):
+        exact, sample = self.report(self.log), self.report(self.log, "--sample", "20%")
+        self.assertLessEqual(abs(sample["reuse"]["unlimited"]["hit_rate"] - exact["reuse"]["unlimited"]["hit_rate"]), sample["reuse"]["unlimited"]["hit_rate_error"] + 0.02)
+        self.assertAlmostEqual(sample["sampling"]["rate"], 0.2)
+
+    def test_wrong_usage(self):
+        self.assertIn("no log there", self.audit("/nonexistent/x.jsonl", code=1).stderr)
+        self.assertIn("--sample", self.audit("--sample", "200%", self.log, code=2).stderr)
+        self.assertIn("no price entry", self.audit("--price", "gold", self.log, code=2).stderr)
+        self.assertIn("langfuse", self.audit("--format", "nonsense", self.log, code=2).stderr)
+        self.assertIn("--capacity", self.audit("--capacity", "16M,lots", self.log, code=2).stderr)
+        self.assertIn("together", self.audit("--accelerator-hour", "8", self.log, code=2).stderr)
+
+
+@unittest.skipUnless(BROWSER, "no Chromium is installed")
+class AuditPageTest(unittest.TestCase):
+    """The HTML report, looked at by a browser: drawn without a console error, as wide as its window, in both colours."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp()
+        log = os.path.join(cls.folder, "agents.jsonl")
+        agent_log(log)
+        with open(log) as f:
+            lines = f.read()
+        agent_log(log, conversations=20, turns=10, seed=3, first=50000, stamped=False)
+        with open(log) as f:
+            lines += f.read()
+        with open(log, "w") as f:  # text that would be markup if it were not kept as text
+            f.write(lines.replace("Read first.", "</script><img src=x onerror=alert(1)><!-- Read first."))
+        cls.page = os.path.join(cls.folder, "report.html")
+        result = e2e.run("audit", log, "--html", cls.page)
+        assert result.returncode == 0, result.stderr
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def browse(self, width, *flags):
+        result = subprocess.run([BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--user-data-dir=" + os.path.join(self.folder, "profile"),
+                                 "--enable-logging=stderr", "--window-size=%d,1200" % width, "--virtual-time-budget=5000", *flags, "file://" + self.page],
+                                capture_output=True, text=True, timeout=240)
+        self.assertNotIn("CONSOLE", result.stderr)
+        return result.stdout
+
+    def test_charts_are_drawn_without_an_error(self):
+        dom = self.browse(1400, "--dump-dom")
+        html = re.search(r"<html[^>]*>", dom).group(0)
+        self.assertGreaterEqual(int(re.search(r'data-charts="(\d+)"', html).group(1)), 5)
+        self.assertIn('data-overflow="false"', html)
+        self.assertIn("timestamp in system", dom)
+        self.assertNotIn("<img src", dom)
+
+    def test_a_narrow_window_and_dark_colours(self):
+        # A headless window is 500 pixels wide at least: the page stands in a frame of 400.
+        frame = os.path.join(self.folder, "frame.html")
+        with open(self.page) as f:
+            page = f.read()
+        with open(os.path.join(self.folder, "narrow.html"), "w") as f:
+            f.write(page)
+        with open(frame, "w") as f:
+            f.write('<iframe src="narrow.html" style="width:400px;height:900px;border:0"></iframe><script>addEventListener("load", () => { const d = frames[0].document.documentElement;'
+                    'document.body.dataset.found = d.dataset.charts + " " + d.dataset.overflow + " " + frames[0].innerWidth + " " + frames[0].getComputedStyle(frames[0].document.body).backgroundColor; });</script>')
+        self.page, page = frame, self.page
+        try:
+            for flags, colour in (((), "rgb(246, 247, 249)"), (("--blink-settings=preferredColorScheme=0",), "rgb(18, 22, 29)")):
+                dom = self.browse(1400, "--dump-dom", "--allow-file-access-from-files", *flags)
+                found = re.search(r'data-found="(\d+) (\w+) (\d+) ([^"]+)"', dom)
+                self.assertIsNotNone(found, dom[-2000:])
+                self.assertGreaterEqual(int(found.group(1)), 5)
+                self.assertEqual((found.group(2), found.group(3), found.group(4)), ("false", "400", colour))
+        finally:
+            self.page = page
+
+
+if __name__ == "__main__":
+    unittest.main()
