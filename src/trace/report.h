@@ -35,7 +35,7 @@ struct ReportOptions {
   std::string price;                      // entry for models that the table does not know; empty: none
   std::optional<OwnHardware> hardware;
   bool shard = false;                     // add what --merge needs
-  bool redact = false;                    // names of models, tenants and files as digests
+  bool redact = false;                    // messages that name files as digests; texts of logs were redacted by the audit (AuditOptions)
 };
 
 // Errors: kInvalidArgument (block sizes that the trace's do not divide; a price entry that does not exist).
