@@ -2,6 +2,7 @@
 
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
+#include <fmt/format.h>
 
 #include "base/check.h"
 
@@ -23,6 +24,15 @@ int64_t to_ns(Connection::Time time) {
 // An end that came without anything of an answer.
 bool is_fault(const TokenEvent& event) {
   return !event.has_token && (event.finished == FinishReason::kError || event.finished == FinishReason::kCancelled);
+}
+
+// Where the prompt's tokens came from; where the match ended and how long ago it was stored, if it was not whole.
+std::string cache_header(const Usage& usage) {
+  std::string out = fmt::format("ram={}, disk={}, shared={}, computed={}", usage.cached_tokens - usage.disk_tokens - usage.shared_tokens, usage.disk_tokens,
+                                usage.shared_tokens, usage.prompt_tokens - usage.cached_tokens);
+  out += fmt::format(", divergent-at={}", usage.cached_tokens);
+  if (usage.match_age_s >= 0) out += fmt::format(", age={}", usage.match_age_s);
+  return out;
 }
 
 ApiError failure(const recipe::Answer& answer) {
@@ -108,6 +118,7 @@ void GenerationRun::on_event(const TimedEvent& timed) {
   Choice& choice = choices_[static_cast<size_t>(event.choice)];
   CHECK(!choice.ended);  // one end event a choice, nothing after it
   if (event.has_token) note_token(choice, timed.at_ns);
+  if (event.choice == 0) first_usage_ = event.usage;
   const bool was_stopped = choice.parser.stopped();
   if (generation_.info.stream && !begun_ && (!is_fault(event) || *live_.cancelled)) {
     begun_ = true;
@@ -188,6 +199,7 @@ asio::awaitable<bool> GenerationRun::send_frames(bool last) {
     Response head{.content_type = "text/event-stream; charset=utf-8", .headers = headers_};
     head.headers.emplace_back("Cache-Control", "no-cache");
     head.headers.emplace_back("X-Accel-Buffering", "no");
+    if (first_token_ns_ != 0) head.headers.emplace_back("x-deepinfer-cache", cache_header(first_usage_));
     out = format_stream_head(head, framing_);
     head_sent_ = true;
     record_.status = 200;
@@ -216,7 +228,8 @@ asio::awaitable<bool> GenerationRun::finish() {
     if (!sent) record_.status = kClientClosedRequest;
     co_return sent && framing_.keep_alive && framing_.version == 11;
   }
-  const Response response{.body = json::serialize(answer_->body()), .headers = headers_};
+  Response response{.body = json::serialize(answer_->body()), .headers = headers_};
+  response.headers.emplace_back("x-deepinfer-cache", cache_header(first_usage_));
   const bool sent = co_await connection_.write(format_response(response, framing_));
   record_.status = sent ? 200 : kClientClosedRequest;
   co_return sent && framing_.keep_alive;

@@ -62,6 +62,7 @@ class GenerationRun {
   std::vector<Choice> choices_;
   RequestId id_ = 0;
   int32_t num_ended_ = 0;
+  Usage first_usage_;  // of the first choice, as of its latest event: what was cached is known with the first token
   bool begun_ = false, cancelled_ = false, discarding_ = false, head_sent_ = false;
   Connection::Time last_sent_;
   std::string frames_;  // made, not yet written

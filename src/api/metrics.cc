@@ -45,6 +45,53 @@ MetricFamily family(const Scraped& scraped, const std::string& model) {
   return out;
 }
 
+MetricFamily by_label(const char* name, const char* help, const char* label, const std::string& model, std::initializer_list<std::pair<std::string_view, uint64_t>> values) {
+  MetricFamily out{.name = name, .help = help, .type = MetricType::Counter, .metric = {}};
+  for (const auto& [key, value] : values) {
+    prometheus::ClientMetric metric;
+    metric.label = {{"model_name", model}, {label, std::string(key)}};
+    metric.counter.value = static_cast<double>(value);
+    out.metric.push_back(std::move(metric));
+  }
+  return out;
+}
+
+void append_cache(const CacheStats& c, const std::string& model, std::vector<MetricFamily>& families) {
+  const auto d = [](uint64_t value) { return static_cast<double>(value); };
+  const Scraped scraped[] = {
+      {"deepinfer_cache_blocks", "Blocks in the store on disk.", MetricType::Gauge, d(c.num_blocks)},
+      {"deepinfer_cache_segments", "Segment files of the store's directory.", MetricType::Gauge, d(c.num_segments)},
+      {"deepinfer_cache_used_bytes", "What the directory takes on disk.", MetricType::Gauge, d(c.used_bytes)},
+      {"deepinfer_cache_budget_bytes", "What it may take.", MetricType::Gauge, d(c.budget_bytes)},
+      {"deepinfer_cache_index_bytes", "Memory of the store's index.", MetricType::Gauge, d(c.index_bytes)},
+      {"deepinfer_cache_backlog_bytes", "Blocks that wait to be written.", MetricType::Gauge, d(c.backlog_bytes)},
+      {"deepinfer_cache_read_only", "1 while the store does not write because of errors.", MetricType::Gauge, c.read_only ? 1.0 : 0.0},
+      {"deepinfer_cache_reads_off", "1 while all its reads hang.", MetricType::Gauge, c.reads_off ? 1.0 : 0.0},
+      {"deepinfer_cache_read_bytes_total", "Read from the store.", MetricType::Counter, d(c.read_bytes)},
+      {"deepinfer_cache_written_bytes_total", "Written to it.", MetricType::Counter, d(c.written_bytes)},
+      {"deepinfer_cache_written_blocks_total", "Blocks written.", MetricType::Counter, d(c.written_blocks)},
+      {"deepinfer_cache_dropped_blocks_total", "Blocks that were not written: backlog full, no space, errors.", MetricType::Counter, d(c.dropped_blocks)},
+      {"deepinfer_cache_evicted_blocks_total", "Blocks that went to keep to the budget.", MetricType::Counter, d(c.evicted_blocks)},
+      {"deepinfer_cache_copied_blocks_total", "Hot blocks saved from segments that went.", MetricType::Counter, d(c.copied_blocks)},
+      {"deepinfer_cache_expired_segments_total", "Segments that went for their age.", MetricType::Counter, d(c.expired_segments)},
+      {"deepinfer_cache_vanished_segments_total", "Segments that somebody else removed.", MetricType::Counter, d(c.vanished_segments)},
+      {"deepinfer_cache_rejected_segments_total", "Files that are damaged, foreign or of a newer version.", MetricType::Counter, d(c.rejected_segments)},
+      {"deepinfer_cache_write_errors_total", "Writes that failed.", MetricType::Counter, d(c.write_errors)},
+      {"deepinfer_cache_clock_jumps_total", "Jumps of the wall clock.", MetricType::Counter, d(c.clock_jumps)},
+      {"deepinfer_cache_fetches_total", "Chains of blocks asked for.", MetricType::Counter, d(c.num_fetches)},
+      {"deepinfer_cache_fetch_seconds_total", "Time from asking to the last block, summed.", MetricType::Counter, c.fetch_seconds},
+  };
+  for (const Scraped& one : scraped) families.push_back(family(one, model));
+  families.push_back(by_label("deepinfer_cache_hit_blocks_total", "Blocks fetched and verified, by tier.", "tier", model,
+                              {{"disk", c.hit_blocks_disk}, {"shared", c.hit_blocks_shared}}));
+  MetricFamily missed = by_label("deepinfer_cache_missed_blocks_total", "Blocks that had to be computed after all, by cause.", "cause", model, {});
+  for (size_t i = 0; i < kCacheMissNames.size(); ++i) {
+    MetricFamily one = by_label("", "", "cause", model, {{kCacheMissNames[i], c.missed_blocks[i]}});
+    missed.metric.push_back(std::move(one.metric.front()));
+  }
+  families.push_back(std::move(missed));
+}
+
 }  // namespace
 
 Metrics::Metrics(const std::string& model)
@@ -101,6 +148,7 @@ std::string Metrics::text(const InferenceStats& stats) const {
   };
   std::vector<MetricFamily> families;
   for (const Scraped& one : scraped) families.push_back(family(one, model_));
+  if (stats.cache.present) append_cache(stats.cache, model_, families);
   for (MetricFamily& one : registry_.Collect()) families.push_back(std::move(one));
   return prometheus::TextSerializer().Serialize(families);
 }

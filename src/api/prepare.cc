@@ -133,6 +133,9 @@ Outcome make_generation(Service& service, recipe::ParsedRequest parsed, recipe::
   recipe::GenerationOptions& options = parsed.options;
   if (std::optional<ApiError> error = fit_length(service, static_cast<int64_t>(prompt.ids.size()), protocol, options)) return std::move(*error);
   if (!options.has_seed) options.sampling.seed = service.random_u64();
+  // Agents come back within hours or not at all; people's chats go on for days.
+  const recipe::Conversation* conversation = std::get_if<recipe::Conversation>(&parsed.prompt);
+  if (options.retention.empty() && conversation != nullptr && conversation->tools_active()) options.retention = "agent";
   limit_thinking(service, options, prompt.prompt.syntax, options.sampling);
   Generation out{.protocol = protocol};
   out.info = {.id = service.new_id(id_prefix(protocol)),
@@ -158,7 +161,8 @@ Outcome make_generation(Service& service, recipe::ParsedRequest parsed, recipe::
                 .single_tool_call = options.single_tool_call,
                 .stop = std::move(options.stop),
                 .keep_token_events = out.info.logprobs};
-  out.request = {.prompt = std::move(prompt.ids), .sampling = std::move(options.sampling), .n = options.n, .tenant = tenant, .cache_salt = std::move(options.cache_salt)};
+  out.request = {.prompt = std::move(prompt.ids), .sampling = std::move(options.sampling), .n = options.n, .tenant = tenant, .cache_salt = std::move(options.cache_salt),
+                 .retention = std::move(options.retention)};
   return out;
 }
 

@@ -35,6 +35,7 @@ void EngineFlags::add_to(Flags& flags) {
   flags.number("--max-num-seqs", max_num_seqs, 1, 4096, "N", "sequences that run at a time");
   flags.number("--max-queued", max_queued, 1, 1 << 20, "N", "requests that wait; more get 429");
   add_replay_to(flags);
+  cache.add_to(flags);
   renderer.add_to(flags);
   flags.text("--model-name", model_name, "NAME", "what clients call the model", "the file's name");
 }
@@ -80,9 +81,21 @@ Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const 
   const uint64_t blocks = (static_cast<uint64_t>(loaded.card.max_context) + static_cast<uint64_t>(layout.block_tokens) - 1) / static_cast<uint64_t>(layout.block_tokens);
   const uint64_t useful = blocks * static_cast<uint64_t>(layout.block_bytes) * static_cast<uint64_t>(flags.max_num_seqs);
   served->kv_bytes = flags.kv_memory.value_or(default_kv_bytes(free_memory_bytes(), useful));
-  engine::EngineOptions engine{.card = loaded.card, .weights_identity = weights_identity(path, options), .master_secret = random_256(), .kv_bytes = served->kv_bytes,
+  std::string identity = weights_identity(path, options);
+  Digest256 secret = random_256();
+  std::vector<std::string> classes;
+  if (flags.cache.wanted()) {
+    DI_TRY(const OpenCache cache, open_cache(flags.cache));
+    DI_TRY(identity, weights_digest(path, cache, flags.cache.cache_dir, served->workers->size()));
+    secret = cache.folder.secret;
+    DI_TRY(served->store, open_store(flags.cache, cache, {.weights = identity, .architecture = engine::computation_name(loaded.model->info()), .layout = &layout}));
+    DI_TRY(const std::vector<kv::RetentionClass> kept, parse_retention(flags.cache.retention));
+    for (const kv::RetentionClass& one : kept) classes.push_back(one.name);
+  }
+  engine::EngineOptions engine{.card = loaded.card, .weights_identity = identity, .master_secret = secret, .kv_bytes = served->kv_bytes,
                                .max_num_batched_tokens = flags.max_num_batched_tokens, .max_num_sequences = flags.max_num_seqs,
-                               .max_waiting_requests = flags.max_queued, .max_context = options.max_context, .bounded_replay = !flags.no_replay};
+                               .max_waiting_requests = flags.max_queued, .max_context = options.max_context, .bounded_replay = !flags.no_replay,
+                               .store = served->store.get(), .retention_classes = std::move(classes)};
   DI_TRY(served->engine, engine::Engine::start(std::move(loaded.model), *served->workers, served->clock, std::move(engine)));
   return served;
 }

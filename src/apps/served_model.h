@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "apps/cache_flags.h"
 #include "apps/model_flags.h"
 #include "apps/renderer.h"
 #include "base/clock.h"
@@ -20,6 +21,7 @@ struct EngineFlags {
   std::string model_name;
   bool no_replay = false;
   RendererFlags renderer;
+  CacheFlags cache;
 
   void add_to(Flags& flags);
   void add_replay_to(Flags& flags);
@@ -31,6 +33,7 @@ struct ServedModel {
   engine::ModelText text;
   Renderer renderer;
   uint64_t kv_bytes = 0, weight_bytes = 0;
+  std::unique_ptr<kv::SegmentStore> store;           // null: no --cache-dir
   std::unique_ptr<engine::Engine> engine;            // last: its thread uses the workers
 };
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "core/cache_stats.h"
 #include "core/request.h"
 
 namespace deepinfer {
@@ -31,6 +32,8 @@ struct TokenLogprob {
 struct Usage {
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;      // of the prompt, not computed but found in cache; the first choice's prefill
+  int32_t disk_tokens = 0, shared_tokens = 0;  // of cached_tokens: fetched from this machine's disk, and from other processes' files
+  int32_t match_age_s = -1;       // how long ago the longest match was stored; -1: not known
   int32_t completion_tokens = 0;  // sampled for this choice, the stop token included
 };
 
@@ -66,6 +69,7 @@ struct InferenceStats {
   uint64_t requests_total = 0, requests_finished_total = 0, requests_cancelled_total = 0, requests_failed_total = 0;
   uint64_t prompt_tokens_total = 0, prefix_hit_tokens_total = 0, generation_tokens_total = 0;
   uint64_t preemptions_total = 0, steps_total = 0;
+  CacheStats cache;                    // of the store on disk
   double estimated_queue_seconds = 0;  // how long a request submitted now would wait, from measured rates
 };
 

@@ -42,6 +42,7 @@ struct Request {
   int32_t n = 1;                // choices, 1..kMaxChoices; they share the prompt's blocks
   std::string tenant;           // prefix blocks are shared within a tenant only; "" is a tenant like others
   std::string cache_salt;       // narrows that to requests of the tenant with the same salt; "" is shared by all without one
+  std::string retention;        // class under which its blocks are kept on disk, where there are such; unknown or "": the first
 };
 
 }  // namespace deepinfer

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/units.h"
+#include "kv/segment_format.h"
 
 namespace deepinfer::engine {
 namespace {
@@ -25,6 +26,8 @@ EngineOptions with_card(EngineOptions options, const model::ModelInfo& info, int
 }
 
 }  // namespace
+
+std::string computation_name(const model::ModelInfo& info) { return info.architecture + "-v" + std::to_string(kComputationVersion); }
 
 Result<Engine::Limits> Engine::check_options(const model::Model& model, const EngineOptions& options) {
   if (options.max_num_batched_tokens < 1) return Error{Code::kInvalidArgument, "max_num_batched_tokens must be at least 1"};
@@ -62,11 +65,19 @@ StepperOptions Engine::stepper_options(const EngineOptions& options, const Limit
 Engine::Engine(std::unique_ptr<model::Model> model, Workers& workers, const Clock& clock, EngineOptions options, const Limits& limits, kv::Arena arena)
     : options_(with_card(std::move(options), model->info(), limits.max_context)),
       model_(std::move(model)),
+      clock_(clock),
       stepper_(*model_, workers, clock, std::move(arena), stepper_options(options_, limits)) {
   inbox_.reserve(static_cast<size_t>(max_num_requests(options_)));
   taken_.reserve(inbox_.capacity());
   ended_.reserve(inbox_.capacity());
   published_ = stepper_.stats();
+  if (options_.store != nullptr && options_.prefix_cache) {
+    stepper_.use_store(*options_.store, [this] {
+      const MutexLock lock(mu_);
+      blocks_came_ = true;
+      wake_.notify_one();
+    });
+  }
   thread_ = std::thread([this] { run(); });
 }
 
@@ -99,10 +110,12 @@ Result<RequestId> Engine::submit(Request request, std::shared_ptr<EventSink> sin
   }
   const RequestId id = next_id_.fetch_add(1, std::memory_order_relaxed);
   const std::string salt = options_.prefix_cache ? request.cache_salt : "request " + std::to_string(id);
-  const std::string architecture = options_.card.architecture + "-v" + std::to_string(kComputationVersion);
+  const std::string architecture = computation_name(model_->info());
   const kv::KeyRoot root{.weights = options_.weights_identity, .architecture = architecture, .format = model_->kv_layout().format,
                          .block_tokens = limits.block_tokens, .tenant = kv::tenant_secret(options_.master_secret, request.tenant), .salt = salt};
+  const kv::StoreTag tag = store_tag(request);
   auto state = make_request_state(id, std::move(request), std::move(sink), limits, kv::root_key(root));
+  state->store_tag = tag;
   {
     MutexLock lock(mu_);
     DI_TRY(check_open());
@@ -112,6 +125,14 @@ Result<RequestId> Engine::submit(Request request, std::shared_ptr<EventSink> sin
   }
   wake_.notify_one();
   return id;
+}
+
+kv::StoreTag Engine::store_tag(const Request& request) const {
+  if (options_.store == nullptr) return {};
+  const auto& classes = options_.retention_classes;
+  const auto found = std::find(classes.begin(), classes.end(), request.retention);
+  return {.tenant = kv::tenant_folder(options_.master_secret, request.tenant),
+          .retention = static_cast<uint8_t>(found == classes.end() ? 0 : found - classes.begin())};
 }
 
 void Engine::cancel_choices(RequestId id, ChoiceMask choices) {
@@ -129,6 +150,7 @@ InferenceStats Engine::stats() const {
   MutexLock lock(mu_);
   InferenceStats stats = published_;
   stats.requests_total = num_accepted_;
+  if (options_.store != nullptr) stats.cache = options_.store->stats();
   stats.num_waiting = static_cast<int32_t>(num_accepted_ - num_started_);
   return stats;
 }
@@ -152,7 +174,8 @@ void Engine::stop() {
 void Engine::run() {
   pthread_setname_np(pthread_self(), "engine");
   while (exchange()) {
-    if (!stepper_.idle()) stepper_.step();
+    stepper_.take_loaded();
+    if (stepper_.can_step()) stepper_.step();
   }
   stepper_.end_all();
   stepper_.take_ended(ended_);
@@ -160,6 +183,20 @@ void Engine::run() {
   alive_.clear();
   published_ = stepper_.stats();
   num_started_ = num_accepted_;
+}
+
+// Nothing to step and nothing to hear: sleeps, at most until blocks from the store are too late to be waited for.
+void Engine::wait_for_work() {
+  const auto nothing_new = [this]() REQUIRES(mu_) { return inbox_.empty() && !stopping_ && !cancel_asked_ && !blocks_came_; };
+  while (nothing_new()) {
+    const int64_t deadline_ns = stepper_.load_deadline_ns();
+    if (deadline_ns == INT64_MAX) {
+      wake_.wait(mu_);
+      continue;
+    }
+    const int64_t left_ns = deadline_ns - clock_.now_ns();
+    if (left_ns <= 0 || wake_.wait_for(mu_, std::chrono::nanoseconds(left_ns)) == std::cv_status::timeout) return;
+  }
 }
 
 bool Engine::exchange() {
@@ -171,8 +208,8 @@ bool Engine::exchange() {
     for (const auto& request : ended_) alive_.erase(request->id);
     published_ = stats;
     num_started_ = stepper_.num_started();
-    // Nothing to step and nothing to hear: sleep.
-    while (stepper_.idle() && inbox_.empty() && !stopping_) wake_.wait(mu_);
+    if (!stepper_.can_step()) wait_for_work();
+    blocks_came_ = false;
     taken_.swap(inbox_);
     cancel_asked = std::exchange(cancel_asked_, false);
     go_on = !stopping_;

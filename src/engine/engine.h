@@ -40,8 +40,14 @@ struct EngineOptions {
   // rows is run again, and of a prompt only the last window's worth enters the decoder layers: fast, and a little different from a run
   // without a gap. Off: all rows enter all layers, and so many are run again that a hit changes no bit.
   bool bounded_replay = true;
+  // Blocks beyond memory; outlives the engine. Null: none. Without prefix_cache it is not used.
+  kv::BlockStore* store = nullptr;
+  std::vector<std::string> retention_classes;  // of the store, by StoreTag::retention
   bool prefix_cache = true;              // off: a request finds only its own blocks (its further choices', its own after preemption)
 };
+
+// The model's architecture and the version of its computation, as block keys name it: "llama-v1".
+std::string computation_name(const model::ModelInfo& info);
 
 class Engine final : public Inference {
  public:
@@ -74,10 +80,13 @@ class Engine final : public Inference {
   Result<> check_open() const REQUIRES(mu_);
   void cancel_choices(RequestId id, ChoiceMask choices);
   void run();
+  kv::StoreTag store_tag(const Request& request) const;
+  void wait_for_work() REQUIRES(mu_);
   bool exchange();  // with the other threads, between steps; false: stop
 
   const EngineOptions options_;
   const std::unique_ptr<model::Model> model_;
+  const Clock& clock_;
   std::atomic<RequestId> next_id_{1};
 
   mutable Mutex mu_;
@@ -86,6 +95,7 @@ class Engine final : public Inference {
   std::unordered_map<RequestId, RequestState*> alive_ GUARDED_BY(mu_);  // found by id, never iterated
   InferenceStats published_ GUARDED_BY(mu_);                            // as of the last step
   uint64_t num_accepted_ GUARDED_BY(mu_) = 0, num_started_ GUARDED_BY(mu_) = 0;
+  bool blocks_came_ GUARDED_BY(mu_) = false;  // from the store
   bool cancel_asked_ GUARDED_BY(mu_) = false, draining_ GUARDED_BY(mu_) = false, stopping_ GUARDED_BY(mu_) = false;
 
   Stepper stepper_;  // the engine thread's from here on

@@ -17,6 +17,7 @@ class RateMeter {
       blend(prefill_row_s_, std::max(0.0, seconds - decodes) / num_prefill_rows);
     }
   }
+  double prefill_seconds_per_token() const { return prefill_row_s_; }  // 0: nothing measured yet
   void record_sequence(int32_t num_output_tokens) { blend(output_tokens_, num_output_tokens); }
 
   struct Queue {

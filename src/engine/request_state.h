@@ -11,6 +11,7 @@
 #include "core/inference.h"
 #include "engine/token_counts.h"
 #include "kv/block_key.h"
+#include "kv/block_store.h"
 #include "sched/sequence.h"
 
 namespace deepinfer::engine {
@@ -41,7 +42,12 @@ struct RequestState {
   std::vector<SequenceState> choices;  // sized once: the scheduler holds their addresses
   std::atomic<ChoiceMask> cancelled{0};  // asked for; bits are only ever added
 
+  kv::StoreTag store_tag;  // how its blocks are filed on disk
+
   // Engine thread only.
+  bool loading = false;          // waits for blocks from the store; the scheduler does not know it yet
+  int32_t num_disk_blocks = 0, num_shared_blocks = 0;  // fetched for it
+  int32_t match_age_s = -1;      // Usage's
   bool started = false;         // a step has run some of it
   bool prompt_counted = false;  // in the prompt totals
   bool failed = false;

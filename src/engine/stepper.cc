@@ -50,6 +50,7 @@ Stepper::Stepper(model::Model& model, Workers& workers, const Clock& clock, kv::
   sequences_.reserve(max_sequences);
   logit_rows_.reserve(max_sequences);
   sampled_.reserve(max_sequences);
+  num_named_.reserve(max_sequences);
   samples_.resize(max_sequences);
   logits_ = std::make_unique_for_overwrite<float[]>(max_sequences * vocab_size);
   requests_.reserve(static_cast<size_t>(options.max_num_requests));
@@ -62,8 +63,26 @@ Stepper::Stepper(model::Model& model, Workers& workers, const Clock& clock, kv::
 }
 
 void Stepper::add(std::unique_ptr<RequestState> request) {
-  for (SequenceState& choice : request->choices) scheduler_.submit(choice);
+  RequestState& added = *request;
   requests_.push_back(std::move(request));
+  added.loading = loader_ && loader_->begin(added, rates_.prefill_seconds_per_token());
+  if (!added.loading) schedule(added);
+}
+
+void Stepper::schedule(RequestState& request) {
+  request.loading = false;
+  for (SequenceState& choice : request.choices) scheduler_.submit(choice);
+}
+
+void Stepper::use_store(kv::BlockStore& store, std::function<void()> wake) {
+  loader_ = std::make_unique<BlockLoader>(store, pool_, arena_.data(), model_.kv_layout(), clock_, std::move(wake));
+}
+
+void Stepper::take_loaded() {
+  if (!loader_ || !loader_->waiting()) return;
+  loaded_.clear();
+  loader_->poll(loaded_);
+  for (RequestState* request : loaded_) schedule(*request);
 }
 
 void Stepper::step() {
@@ -72,6 +91,7 @@ void Stepper::step() {
   build_batch(plan);
   model_.forward({.tokens = tokens_, .sequences = sequences_, .logit_rows = logit_rows_}, arena_.data(), logits_.get(), workers_);
   scheduler_.complete_step();
+  if (loader_) publish_filled(plan);
   sample(plan);
   for (const StepPlan::Entry& entry : plan.entries) count_prompt(state_of(*entry.sequence));
   for (size_t i = 0; i < sampled_.size(); ++i) deliver(*sampled_[i], samples_[i]);
@@ -84,10 +104,12 @@ void Stepper::build_batch(const StepPlan& plan) {
   sequences_.clear();
   logit_rows_.clear();
   sampled_.clear();
+  num_named_.clear();
   num_decode_rows_ = 0;
   for (const StepPlan::Entry& entry : plan.entries) {
     SequenceState& sequence = state_of(*entry.sequence);
     mark_started(*sequence.request);
+    num_named_.push_back(sequence.num_published_blocks);
     const int32_t start = sequence.num_computed_tokens;
     sequences_.push_back(rows_of(sequence, entry.num_tokens));
     const auto first = sequence.tokens.begin() + start;
@@ -111,6 +133,16 @@ model::SequenceRows Stepper::rows_of(const SequenceState& sequence, int32_t num_
   // With bounded replay the decoder layers see the end of the prompt and what follows; its place does not change with progress or hits.
   rows.decoder_start = options_.bounded_replay ? std::max(0, sequence.num_prompt_tokens - layout.replay_tokens) : sequence.window_start;
   return rows;
+}
+
+// Each block once, by the sequence that filled it: one that was found is stored already, or is on its way.
+void Stepper::publish_filled(const StepPlan& plan) {
+  for (size_t i = 0; i < plan.entries.size(); ++i) {
+    const SequenceState& sequence = state_of(*plan.entries[i].sequence);
+    for (auto block = static_cast<size_t>(num_named_[i]); block < static_cast<size_t>(sequence.num_published_blocks); ++block) {
+      loader_->publish(*sequence.request, sequence.keys[block], sequence.blocks[block]);
+    }
+  }
 }
 
 void Stepper::sample(const StepPlan& plan) {
@@ -171,8 +203,14 @@ TokenEvent Stepper::event_for(const SequenceState& sequence) const {
   TokenEvent event;
   event.request = sequence.request->id;
   event.choice = sequence.choice;
+  const RequestState& request = *sequence.request;
+  const int32_t cached = request.choices.front().num_cached_tokens, block_tokens = model_.kv_layout().block_tokens;
+  const int32_t shared = std::min(cached, request.num_shared_blocks * block_tokens);
   event.usage = {.prompt_tokens = sequence.num_prompt_tokens,
-                 .cached_tokens = sequence.request->choices.front().num_cached_tokens,
+                 .cached_tokens = cached,
+                 .disk_tokens = std::min(cached - shared, request.num_disk_blocks * block_tokens),
+                 .shared_tokens = shared,
+                 .match_age_s = request.match_age_s,
                  .completion_tokens = sequence.num_output_tokens()};
   return event;
 }
@@ -180,6 +218,7 @@ TokenEvent Stepper::event_for(const SequenceState& sequence) const {
 void Stepper::end_sequence(SequenceState& sequence, TokenEvent& event, FinishReason reason) {
   RequestState& request = *sequence.request;
   const bool failed = reason == FinishReason::kError;
+  if (failed && loader_) loader_->retract(std::span(sequence.keys).first(static_cast<size_t>(sequence.num_published_blocks)));
   scheduler_.end(sequence, failed ? sched::Scheduler::Trust::kForget : sched::Scheduler::Trust::kKeep);
   request.failed |= failed;
   if (reason != FinishReason::kCancelled) rates_.record_sequence(sequence.num_output_tokens());
@@ -215,6 +254,10 @@ void Stepper::count_prompt(SequenceState& sequence) {
 }
 
 void Stepper::end_choices(RequestState& request, ChoiceMask choices) {
+  if (request.loading) {  // its blocks may come; nobody waits for them
+    loader_->forget(request);
+    schedule(request);
+  }
   request.cancelled_whole = choices == kAllChoices;
   // The last of them moves the request to ended_, where it stays for now.
   for (SequenceState& choice : request.choices) {

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "core/inference.h"
+#include "engine/block_loader.h"
 #include "engine/rate_meter.h"
 #include "engine/request_state.h"
 #include "engine/sampler.h"
@@ -42,7 +43,14 @@ class Stepper {
   void end_cancelled();  // the choices that `cancelled` of their request names
   void end_all();        // everything, as cancelled
   bool idle() const { return requests_.empty(); }
-  void step();           // not when idle
+  // Whether a step would do anything; else all requests wait for blocks from the store.
+  bool can_step() const { return !scheduler_.running().empty() || !scheduler_.waiting().empty(); }
+  void step();           // only if can_step()
+
+  // Blocks beyond memory: looked for when a request comes, written when a step has filled one. Before the first add(); both outlive this.
+  void use_store(kv::BlockStore& store, std::function<void()> wake);
+  void take_loaded();               // what has come from the store since
+  int64_t load_deadline_ns() const { return loader_ ? loader_->next_deadline_ns() : INT64_MAX; }  // when to look again at the latest
 
   // Requests that have ended since the last call, moved to `out` (cleared first).
   void take_ended(std::vector<std::unique_ptr<RequestState>>& out);
@@ -64,6 +72,8 @@ class Stepper {
   void end_sequence(SequenceState& sequence, TokenEvent& event, FinishReason reason);
   TokenEvent event_for(const SequenceState& sequence) const;
   void record_rates(const sched::StepPlan& plan, int64_t begin_ns);
+  void schedule(RequestState& request);
+  void publish_filled(const sched::StepPlan& plan);
 
   model::Model& model_;
   Workers& workers_;
@@ -83,7 +93,10 @@ class Stepper {
   std::vector<Sample> samples_;
   std::unique_ptr<float[]> logits_;  // [max_num_sequences, vocab_size]
   int32_t num_decode_rows_ = 0;
+  std::vector<int32_t> num_named_;  // [entries of the plan]: blocks that were named before the step
 
+  std::unique_ptr<BlockLoader> loader_;  // null: no store
+  std::vector<RequestState*> loaded_;
   std::vector<std::unique_ptr<RequestState>> requests_, ended_;
   RateMeter rates_;
   InferenceStats totals_;  // the counters

@@ -65,6 +65,9 @@ class BlockStore {
   // there is no room for it now).
   virtual bool publish(const StoreTag& tag, const BlockKey& key, std::span<const std::byte> rows) = 0;
 
+  // These blocks came under suspicion: nobody finds them again, here or after a restart. The files that hold them go.
+  virtual void retract(std::span<const BlockKey> keys) = 0;
+
   // Bytes a second that fetches have been getting lately; 0: nothing measured yet.
   virtual double read_bytes_per_s() const = 0;
   virtual void count_missed(CacheMiss cause, int64_t num_blocks) = 0;

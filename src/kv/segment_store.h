@@ -60,6 +60,7 @@ class SegmentStore final : public BlockStore {
   Known find(std::span<const BlockKey> chain) override;
   std::unique_ptr<BlockFetch> fetch(std::span<const BlockKey> chain, std::function<void()> wake) override;
   bool publish(const StoreTag& tag, const BlockKey& key, std::span<const std::byte> rows) override;
+  void retract(std::span<const BlockKey> keys) override;
   double read_bytes_per_s() const override;
   void count_missed(CacheMiss cause, int64_t num_blocks) override;
   CacheStats stats() const override;

@@ -238,6 +238,25 @@ TEST(SegmentStore, AFetchThatIsGivenUpCountsAsLate) {
   EXPECT_EQ(world.missed(CacheMiss::kLate), 4u);
 }
 
+TEST(SegmentStore, WhatIsRetractedStaysAway) {
+  StoreWorld world;
+  world.open();
+  const auto bad = chain_of(1, 3), good = chain_of(2, 3), late = chain_of(3, 1);
+  world.put(bad, 0);
+  world.put(good, 1);
+  world.publish(late[0], 1);
+  world.store->retract(bad);
+  world.store->retract(late);
+  EXPECT_EQ(world.known(bad), 0u);
+  world.store->flush();
+  EXPECT_EQ(world.known(late), 0u) << "it was only queued";
+  world.store->maintain();
+  world.open();
+  EXPECT_EQ(world.known(bad), 0u);
+  EXPECT_EQ(world.get(good), 3u);
+  EXPECT_EQ(world.put(bad), 3u);
+}
+
 TEST(SegmentStore, OptionsAreChecked) {
   StoreWorld world;
   const auto refused = [&](auto change) {

@@ -179,6 +179,25 @@ bool SegmentStore::Core::publish(const StoreTag& tag, const BlockKey& key, std::
   return true;
 }
 
+void SegmentStore::Core::retract(std::span<const BlockKey> keys) {
+  const MutexLock lock(mu_);
+  for (const BlockKey& key : keys) {
+    std::erase_if(queue_, [&](const Queued& queued) {
+      if (queued.key == key) free_slots_.push_back(queued.slot);
+      return queued.key == key;
+    });
+    const bool in_flight = std::any_of(writing_.begin(), writing_.end(), [&](const Queued& queued) { return queued.key == key; });
+    if (in_flight) retracted_.push_back(key);
+    distrust_segment(key);
+  }
+}
+
+// The whole segment: a single record cannot be taken back without a trace that the next start could miss. Upkeep deletes the file.
+void SegmentStore::Core::distrust_segment(const BlockKey& key) {
+  const uint32_t entry = catalog_.index().find(key);
+  if (entry != StoreIndex::kNone) catalog_.at(catalog_.index().at(entry).segment).expires_s = 0;
+}
+
 double SegmentStore::Core::read_bytes_per_s() const {
   const MutexLock lock(mu_);
   return read_bytes_per_s_;
@@ -255,6 +274,7 @@ bool SegmentStore::publish(const StoreTag& tag, const BlockKey& key, std::span<c
 double SegmentStore::read_bytes_per_s() const { return core_->read_bytes_per_s(); }
 void SegmentStore::count_missed(CacheMiss cause, int64_t num_blocks) { core_->count_missed(cause, num_blocks); }
 CacheStats SegmentStore::stats() const { return core_->stats(); }
+void SegmentStore::retract(std::span<const BlockKey> keys) { core_->retract(keys); }
 void SegmentStore::flush() { core_->flush(); }
 void SegmentStore::maintain() { core_->maintain(); }
 

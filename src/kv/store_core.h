@@ -72,6 +72,7 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   Known find(std::span<const BlockKey> chain);
   std::shared_ptr<FetchJob> fetch(std::span<const BlockKey> chain, std::function<void()> wake);
   bool publish(const StoreTag& tag, const BlockKey& key, std::span<const std::byte> rows);
+  void retract(std::span<const BlockKey> keys);
   double read_bytes_per_s() const;
   void count_missed(CacheMiss cause, int64_t num_blocks);
   CacheStats stats() const;
@@ -112,6 +113,7 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   // store_core.cc
   std::span<std::byte> slot_bytes(uint32_t slot) const;
   int64_t now_s() const REQUIRES(mu_);
+  void distrust_segment(const BlockKey& key) REQUIRES(mu_);
   bool is_serving(const Segment& segment, int64_t now) const REQUIRES(mu_);
   void log(const std::string& line) const;
 
@@ -186,6 +188,7 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   std::vector<uint32_t> free_slots_ GUARDED_BY(mu_);
   std::vector<Queued> queue_ GUARDED_BY(mu_);     // reserved for all slots
   std::vector<Queued> writing_ GUARDED_BY(mu_);   // taken from the queue, not yet done
+  std::vector<BlockKey> retracted_ GUARDED_BY(mu_);  // while they were being written
   uint64_t num_filling_ GUARDED_BY(mu_) = 0;      // slots that publish() copies into right now
   CacheStats stats_ GUARDED_BY(mu_);
   double read_bytes_per_s_ GUARDED_BY(mu_) = 0;

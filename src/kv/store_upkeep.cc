@@ -53,7 +53,8 @@ void SegmentStore::Core::upkeep() {
   for (const auto& [key, active] : active_) {
     const auto& retention = std::find_if(options_.classes.begin(), options_.classes.end(), [&](const RetentionClass& c) { return c.name == active.header.retention_class; });
     const int64_t bucket_end = active.header.expires_unix_s - (retention == options_.classes.end() ? 0 : retention->seconds);
-    if (now >= bucket_end) over.push_back(key);
+    const MutexLock lock(mu_);
+    if (now >= bucket_end || catalog_.at(active.id).expires_s == 0) over.push_back(key);
   }
   for (const ActiveKey& key : over) seal(key);
   load_segments();
@@ -336,8 +337,7 @@ void SegmentStore::Core::expire() {
   std::vector<SegmentId> old;
   {
     const MutexLock lock(mu_);
-    if (clock_.in_doubt()) return;  // not served, but kept
-    const int64_t now = now_s();
+    const int64_t now = clock_.in_doubt() ? 0 : now_s();  // in doubt: not served, but kept, unless retracted
     for (const SegmentId id : catalog_.ids()) {
       if (catalog_.at(id).expires_s <= now && catalog_.at(id).state != Segment::State::kActive) old.push_back(id);
     }

@@ -48,6 +48,8 @@ bool SegmentStore::Core::write_batch() {
   const MutexLock lock(mu_);
   for (const Queued& queued : batch_) free_slots_.push_back(queued.slot);
   writing_.clear();
+  for (const BlockKey& key : retracted_) distrust_segment(key);
+  retracted_.clear();
   return true;
 }
 

@@ -188,7 +188,7 @@ TEST(ChatRequest, ReadsEveryOption) {
   const ChatRequest request = parsed(with(
       R"("temperature":0,"top_p":1,"top_k":-1,"min_p":0.05,"repetition_penalty":1.2,"frequency_penalty":-2,"presence_penalty":2,
          "n":8,"seed":9223372036854775807,"max_tokens":5,"max_completion_tokens":7.0,"min_tokens":2,"ignore_eos":true,
-         "stop":["a","","bc"],"stop_token_ids":[1,2],"cache_salt":"s","stream":true,"stream_options":{"include_usage":true,"include_obfuscation":false},
+         "stop":["a","","bc"],"stop_token_ids":[1,2],"cache_salt":"s","metadata":{"retention":"agent","x":1},"stream":true,"stream_options":{"include_usage":true,"include_obfuscation":false},
          "logprobs":true,"top_logprobs":20,"logit_bias":{"5":-100,"7":1.5})"));
   const GenerationOptions& options = request.options;
   EXPECT_EQ(options.sampling.temperature, 0.0f);
@@ -203,6 +203,7 @@ TEST(ChatRequest, ReadsEveryOption) {
   EXPECT_EQ(options.stop, (std::vector<std::string>{"a", "bc"}));
   EXPECT_EQ(options.sampling.stop_token_ids, (std::vector<TokenId>{1, 2}));
   EXPECT_EQ(options.cache_salt, "s");
+  EXPECT_EQ(options.retention, "agent");
   EXPECT_TRUE(options.stream);
   EXPECT_TRUE(options.include_usage);
   EXPECT_EQ(options.sampling.top_logprobs, 20);

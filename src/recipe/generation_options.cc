@@ -91,6 +91,14 @@ void read_cache_salt(FieldReader& fields, std::string& out) {
   out = *salt;
 }
 
+void read_retention(FieldReader& fields, std::string& out) {
+  // The rest of it is the client's own, and so may its type be.
+  const json::value* metadata = fields.value("metadata");
+  const json::object* object = metadata == nullptr ? nullptr : metadata->if_object();
+  const json::value* name = object == nullptr ? nullptr : object->if_contains("retention");
+  if (name != nullptr && name->is_string()) out = name->get_string();
+}
+
 void read_stop(FieldReader& fields, std::vector<std::string>& out) {
   const json::value* stop = fields.value("stop");
   if (stop == nullptr) return;
@@ -112,6 +120,7 @@ GenerationOptions read_generation_options(FieldReader& fields, const OptionsCont
   read_stop_token_ids(fields, context.vocab_size, out.sampling);
   read_stop(fields, out.stop);
   read_cache_salt(fields, out.cache_salt);
+  read_retention(fields, out.retention);
   out.n = static_cast<int32_t>(fields.integer("n", 1, kMaxChoices).value_or(1));
   const std::optional<int64_t> seed = fields.integer("seed", 0, std::numeric_limits<int64_t>::max());
   out.has_seed = seed.has_value();

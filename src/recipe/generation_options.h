@@ -31,6 +31,7 @@ struct GenerationOptions {
   std::vector<std::string> stop;      // not empty strings
   bool stream = false;
   bool include_usage = false;
+  std::string retention;              // metadata.retention: how long its blocks are kept on disk, by class
   std::string cache_salt;             // only requests with the same one share cached blocks
   std::optional<int32_t> default_max_tokens;  // of a request that asks for none; unset: what the context holds
   std::optional<int32_t> thinking_budget;     // tokens of reasoning, after which the model is made to answer
@@ -52,6 +53,7 @@ GenerationOptions read_generation_options(FieldReader& fields, const OptionsCont
 // Parts of it, for protocols with fewer or other fields. Fields that only some protocols document are read in all.
 void read_sampling(FieldReader& fields, const OptionsContext& context, SamplingParams& out);
 void read_cache_salt(FieldReader& fields, std::string& out);
+void read_retention(FieldReader& fields, std::string& out);  // `metadata.retention`
 void read_stop(FieldReader& fields, std::vector<std::string>& out);  // `stop`: a string or an array
 void add_stop_string(FieldReader& fields, std::string_view key, std::string_view text, std::vector<std::string>& out);
 

@@ -390,6 +390,7 @@ std::optional<ParsedRequest> parse_messages_request(const json::object& body, co
   read_tool_choice(fields, context, out, conversation);
   read_sampling(fields, context.options, out.options.sampling);
   read_cache_salt(fields, out.options.cache_salt);
+  read_retention(fields, out.options.retention);
   read_stop_sequences(fields, out.options.stop);
   if (const std::optional<int64_t> max = fields.integer("max_tokens", 1, kMaxInt32)) out.options.max_tokens = static_cast<int32_t>(*max);
   out.options.stream = fields.boolean("stream").value_or(false);

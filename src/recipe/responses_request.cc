@@ -519,6 +519,7 @@ std::optional<ParsedRequest> parse_responses_request(const json::object& body, c
 
   read_sampling(fields, context.options, out.options.sampling);
   read_cache_salt(fields, out.options.cache_salt);
+  read_retention(fields, out.options.retention);
   out.options.single_tool_call = !fields.boolean("parallel_tool_calls").value_or(true);
   if (const std::optional<int64_t> max = fields.integer("max_output_tokens", 1, kMaxInt32)) out.options.max_tokens = static_cast<int32_t>(*max);
   out.options.stream = fields.boolean("stream").value_or(false);

@@ -1,0 +1,132 @@
+#include "apps/cache_flags.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <thread>
+
+#include "base/units.h"
+#include "io/linux_disk.h"
+#include "io/mapped_file.h"
+
+namespace deepinfer::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kPieceBytes = size_t{64} << 20;
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+// The files that hold weights or say how they are used, in order.
+Result<std::vector<std::string>> model_files(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return std::vector<std::string>{path};
+  std::vector<std::string> out;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    const std::string extension = entry.path().extension();
+    if (extension == ".safetensors" || extension == ".json") out.push_back(entry.path());
+  }
+  if (error) return Error{Code::kIo, path + ": " + error.message()};
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+Digest256 file_digest(std::span<const std::byte> bytes, int num_threads) {
+  const size_t num_pieces = (bytes.size() + kPieceBytes - 1) / kPieceBytes;
+  std::vector<Digest256> pieces(num_pieces);
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = next++; i < num_pieces; i = next++) {
+      pieces[i] = blake2b_256(bytes.subspan(i * kPieceBytes, std::min(kPieceBytes, bytes.size() - i * kPieceBytes)));
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 1; i < num_threads; ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  return blake2b_256(std::as_bytes(std::span(pieces)));
+}
+
+}  // namespace
+
+void CacheFlags::add_to(Flags& flags) {
+  flags.text("--cache-dir", cache_dir, "DIR", "keeps computed prompts on disk, over restarts; may be shared", "none");
+  flags.size("--cache-budget", cache_budget, "most that the directory may take", "a tenth of the file system, at most 64GiB");
+  flags.text("--retention", retention, "CLASS=TIME", "how long blocks are kept, by class; the first is the default");
+  flags.text("--cache-key-file", cache_key_file, "FILE", "encrypts blocks on disk: 32 bytes or 64 hex digits", "none");
+}
+
+Result<std::vector<kv::RetentionClass>> parse_retention(const std::string& text) {
+  std::vector<kv::RetentionClass> classes;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string item = text.substr(begin, end - begin);
+    const size_t equals = item.find('=');
+    if (equals == std::string::npos) return Error{Code::kInvalidArgument, fmt::format("--retention: '{}' is not CLASS=TIME", item)};
+    const Result<int64_t> time = parse_duration(item.substr(equals + 1));
+    if (!time) return Error{Code::kInvalidArgument, "--retention: " + time.error().message};
+    const std::string name = item.substr(0, equals);
+    const bool twice = std::any_of(classes.begin(), classes.end(), [&](const kv::RetentionClass& c) { return c.name == name; });
+    if (twice) return Error{Code::kInvalidArgument, fmt::format("--retention: {} stands twice", name)};
+    classes.push_back({.name = name, .seconds = *time / 1'000'000'000});
+    begin = end + 1;
+  }
+  return classes;
+}
+
+Result<uint64_t> default_cache_budget(const std::string& dir) {
+  struct statvfs s {};
+  if (::statvfs(dir.c_str(), &s) != 0) return Error{Code::kIo, dir + ": cannot tell its size; give --cache-budget"};
+  return std::min(uint64_t{s.f_blocks} * s.f_frsize / 10, 64 * kGiB);
+}
+
+Result<OpenCache> open_cache(const CacheFlags& flags) {
+  OpenCache cache{.disk = std::make_shared<io::LinuxDisk>(), .folder = {}};
+  DI_TRY(cache.folder, kv::open_store_folder(*cache.disk, flags.cache_dir));
+  return cache;
+}
+
+Result<std::unique_ptr<kv::SegmentStore>> open_store(const CacheFlags& flags, const OpenCache& cache, const CachedModel& model) {
+  kv::StoreOptions options{.dir = flags.cache_dir, .folder = cache.folder};
+  if (flags.cache_budget) {
+    options.budget_bytes = *flags.cache_budget;
+  } else {
+    DI_TRY(options.budget_bytes, default_cache_budget(flags.cache_dir));
+  }
+  DI_TRY(options.classes, parse_retention(flags.retention));
+  if (!flags.cache_key_file.empty()) {
+    DI_TRY(options.cipher, kv::RowCipher::load(flags.cache_key_file));
+  }
+  options.model = kv::namespace_of(model.weights, model.architecture, model.layout->format, model.layout->block_tokens);
+  options.block_tokens = model.layout->block_tokens;
+  options.block_bytes = model.layout->block_bytes;
+  options.log = [](const std::string& line) { fmt::print(stderr, "deepinfer: {}\n", line); };
+  return kv::SegmentStore::open(cache.disk, std::make_shared<kv::SystemTime>(), std::move(options));
+}
+
+Result<std::string> weights_digest(const std::string& path, const OpenCache& cache, const std::string& dir, int num_threads) {
+  DI_TRY(const std::vector<std::string> files, model_files(path));
+  std::string identity;
+  for (const std::string& file : files) {
+    struct stat s {};
+    if (::stat(file.c_str(), &s) != 0) return Error{Code::kIo, file + ": cannot be read"};
+    identity += fmt::format("{} {} {} {}.{}\n", s.st_dev, s.st_ino, s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec);
+  }
+  const std::string kept = dir + "/weights." + blake2b_256(std::as_bytes(std::span(identity))).hex().substr(0, 32);
+  if (Result<std::string> known = io::read_file(*cache.disk, kept, 64); known && known->size() == 64) return known;
+  std::vector<Digest256> digests;
+  for (const std::string& file : files) {
+    DI_TRY(const io::MappedFile mapped, io::MappedFile::open(file));
+    digests.push_back(file_digest(mapped.bytes(), num_threads));
+    mapped.release(mapped.bytes());
+  }
+  const std::string digest = blake2b_256(std::as_bytes(std::span(digests))).hex();
+  (void)io::replace_file(*cache.disk, kept, digest);  // else it is computed again next time
+  return digest;
+}
+
+}  // namespace deepinfer::apps

@@ -1,0 +1,75 @@
+// engine/block_loader.h: between the block store and the pool. A request whose prompt continues in the store is held back while its blocks are
+// fetched, for as long as that is cheaper than computing them; what has arrived goes into the pool under its key, where the scheduler finds it
+// like any other block. Late, short or damaged blocks are simply not there. Also hands newly filled blocks to the store.
+// Engine thread only. A copy of at most kCopyBytes is made between two steps, so that running sequences do not stutter.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/request_state.h"
+#include "kv/block_pool.h"
+#include "kv/block_store.h"
+#include "model/model.h"
+
+namespace deepinfer::engine {
+
+// Whether to fetch, and how long to wait for it. Pure.
+struct FetchPrice {
+  int64_t num_tokens;       // that the fetch would save
+  int64_t num_bytes;        // that it would read
+  double seconds_per_token; // of prefill, as measured; 0: unknown
+  double bytes_per_s;       // of fetches, as measured; 0: unknown
+};
+bool worth_fetching(const FetchPrice& price);   // unknown prices: try, and learn
+int64_t fetch_patience_ns(const FetchPrice& price);  // until when the blocks must have come
+
+class BlockLoader {
+ public:
+  // wake: called from any thread when poll() may find something new; outlives this.
+  BlockLoader(kv::BlockStore& store, kv::BlockPool& pool, std::byte* arena, const model::KvLayout& layout, const Clock& clock, std::function<void()> wake);
+
+  // True: the request waits for its blocks and comes out of poll(). False: there is nothing to wait for.
+  bool begin(RequestState& request, double seconds_per_token);
+  // Takes in what has arrived; requests that wait no longer are appended to `ready`.
+  void poll(std::vector<RequestState*>& ready);
+  // The request no longer waits. No-op if it does not.
+  void forget(const RequestState& request);
+  bool waiting() const { return !loads_.empty(); }
+  int64_t next_deadline_ns() const;  // of those that wait
+
+  // A block that was filled and named in a step.
+  void publish(const RequestState& request, const kv::BlockKey& key, kv::BlockId block);
+
+  // A sequence ended in a fault: what it stored is not to be trusted.
+  void retract(std::span<const kv::BlockKey> keys) { store_.retract(keys); }
+
+  static constexpr int64_t kCopyBytes = int64_t{32} << 20;
+
+ private:
+  struct Load {
+    RequestState* request;
+    std::unique_ptr<kv::BlockFetch> fetch;
+    size_t next;  // index of the key that comes next
+    size_t first;
+    int64_t deadline_ns;
+  };
+  bool take(Load& load, int64_t& budget);  // true: it is over
+  void finish(const Load& load);
+  std::span<const kv::BlockKey> findable(const RequestState& request) const;
+
+  kv::BlockStore& store_;
+  kv::BlockPool& pool_;
+  std::byte* const arena_;
+  const int64_t block_bytes_;
+  const int32_t block_tokens_;
+  const Clock& clock_;
+  const std::function<void()> wake_;
+  std::vector<Load> loads_;
+};
+
+}  // namespace deepinfer::engine

@@ -1,0 +1,265 @@
+// The engine with a store behind it: what a restart finds again, and that no fault of the store changes a token.
+#include "engine/block_loader.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "base/rng.h"
+#include "engine/collect.h"
+#include "engine/engine.h"
+#include "engine/fake_model.h"
+#include "io/memory_disk.h"
+#include "kv/segment_store.h"
+
+namespace deepinfer::engine {
+namespace {
+
+using Op = io::MemoryDisk::Op;
+using Access = io::MemoryDisk::Access;
+
+TEST(FetchPrice, TheCheaperWayIsTaken) {
+  const FetchPrice price{.num_tokens = 100, .num_bytes = 1'000'000, .seconds_per_token = 1e-3, .bytes_per_s = 1e8};
+  EXPECT_TRUE(worth_fetching(price));  // 10 ms against 100 ms
+  FetchPrice other = price;
+  other.bytes_per_s = 5e6;
+  EXPECT_FALSE(worth_fetching(other));
+  other.bytes_per_s = 0;
+  EXPECT_TRUE(worth_fetching(other)) << "unknown: try";
+  other = price, other.num_tokens = 0;
+  EXPECT_FALSE(worth_fetching(other));
+  EXPECT_EQ(fetch_patience_ns(price), 100'000'000);
+  other = price, other.num_tokens = 1;
+  EXPECT_EQ(fetch_patience_ns(other), 50'000'000);
+  other.num_tokens = 10'000'000;
+  EXPECT_EQ(fetch_patience_ns(other), 10'000'000'000);
+}
+
+// One machine: a disk that outlives the servers that run on it one after the other.
+class Machine {
+ public:
+  ~Machine() { stop(); }
+  void start(FakeModelOptions model = {}) {
+    stop();
+    auto folder = kv::open_store_folder(*disk, "/cache");
+    ASSERT_TRUE(folder);
+    auto built = std::make_unique<FakeModel>(model);
+    kv::StoreOptions options{.dir = "/cache", .folder = *folder, .budget_bytes = 16 << 20, .classes = {{"chat", 3600}, {"agent", 600}},
+                             .model = kv::namespace_of("w", "fake-v1", "fake-v1", model.block_tokens), .block_tokens = model.block_tokens,
+                             .block_bytes = built->kv_layout().block_bytes, .num_fetch_threads = 2};
+    auto opened = kv::SegmentStore::open(disk, std::make_shared<kv::SystemTime>(), options);
+    ASSERT_TRUE(opened) << opened.error().message;
+    store = std::move(*opened);
+    workers = Workers::create(2, false);
+    auto started = Engine::start(std::move(built), *workers, clock,
+                                 {.weights_identity = "w", .master_secret = folder->secret, .kv_bytes = 64 * 200, .store = store.get(), .retention_classes = {"chat", "agent"}});
+    ASSERT_TRUE(started) << started.error().message;
+    engine = std::move(*started);
+  }
+  void stop() {
+    engine.reset();
+    store.reset();
+  }
+  ChoiceResult answer(const Request& request) {
+    auto sink = std::make_shared<Collect>(request.n);
+    const auto id = engine->submit(request, sink);
+    EXPECT_TRUE(id);
+    EXPECT_TRUE(sink->wait());
+    return sink->choices[0];
+  }
+
+  std::shared_ptr<io::MemoryDisk> disk = std::make_shared<io::MemoryDisk>();
+  SteadyClock clock;
+  std::unique_ptr<kv::SegmentStore> store;
+  std::unique_ptr<Workers> workers;
+  std::unique_ptr<Engine> engine;
+};
+
+Request request_of(int32_t length, int32_t max_tokens, TokenId first = 1) {
+  Request request;
+  for (int32_t i = 0; i < length; ++i) request.prompt.push_back((first + i * 7) % 97);
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = max_tokens;
+  request.sampling.ignore_eos = true;
+  request.sampling.top_logprobs = 2;
+  return request;
+}
+
+TEST(EngineWithStore, ARestartFindsPromptAndAnswerAgain) {
+  Machine machine;
+  machine.start();
+  Request request = request_of(50, 30);
+  const ChoiceResult cold = machine.answer(request);
+  EXPECT_EQ(cold.usage.cached_tokens, 0);
+  machine.start();
+  const ChoiceResult warm = machine.answer(request);
+  EXPECT_TRUE(warm.same_output(cold));
+  EXPECT_EQ(warm.usage.cached_tokens, 48);
+  EXPECT_EQ(warm.usage.disk_tokens, 48);
+  EXPECT_GE(warm.usage.match_age_s, 0);
+  const ChoiceResult again = machine.answer(request);
+  EXPECT_EQ(again.usage.cached_tokens, 48);
+  EXPECT_EQ(again.usage.disk_tokens, 0) << "from memory now";
+  // The next turn after a restart finds the answer's tokens too, up to its last full block.
+  machine.start();
+  request.prompt.insert(request.prompt.end(), cold.tokens.begin(), cold.tokens.end());
+  request.prompt.push_back(3);
+  EXPECT_EQ(machine.answer(request).usage.disk_tokens, 76);
+  const InferenceStats stats = machine.engine->stats();
+  EXPECT_EQ(stats.cache.hit_blocks_disk, 19u);
+  EXPECT_EQ(stats.num_blocks_in_use, 0);
+}
+
+TEST(EngineWithStore, OtherTenantsAndSaltsFindNothing) {
+  Machine machine;
+  machine.start();
+  Request request = request_of(50, 4);
+  const ChoiceResult cold = machine.answer(request);
+  machine.start();
+  request.tenant = "other";
+  EXPECT_EQ(machine.answer(request).usage.cached_tokens, 0);
+  request.tenant = "";
+  request.cache_salt = "s";
+  EXPECT_EQ(machine.answer(request).usage.cached_tokens, 0);
+  request.cache_salt = "";
+  const ChoiceResult own = machine.answer(request);
+  EXPECT_EQ(own.usage.disk_tokens, 48);
+  EXPECT_TRUE(own.same_output(cold));
+}
+
+TEST(EngineWithStore, ABlockOfAFailedSequenceIsNotStored) {
+  Machine machine;
+  machine.start({.poison = 13});
+  Request request = request_of(50, 4);
+  for (TokenId& token : request.prompt) token = token == 13 ? 12 : token;
+  request.prompt.back() = 13;
+  EXPECT_EQ(machine.answer(request).finished, FinishReason::kError);
+  machine.start();
+  EXPECT_EQ(machine.answer(request).usage.cached_tokens, 0);
+}
+
+// Reads that hang, fail, differ: the answer is the cold one, and others are served meanwhile.
+TEST(EngineWithStore, AHangingReadDelaysItsOwnRequestAlone) {
+  Machine machine;
+  machine.start();
+  const Request stored = request_of(400, 8), other = request_of(60, 8, 50);
+  const ChoiceResult cold = machine.answer(stored), cold_other = machine.answer(other);
+  machine.start();
+  machine.answer(request_of(300, 2, 30));  // so that the speed of prefill is known, and with it the patience
+  std::mutex mu;
+  std::condition_variable released;
+  bool hang = true;
+  std::atomic<int> num_hanging{0};
+  machine.disk->set_fault([&](const Access& access) -> Result<> {
+    if (access.op != Op::kRead || !access.path.ends_with(".seg")) return {};
+    std::unique_lock lock(mu);
+    if (num_hanging.load() > 0) return {};
+    num_hanging += 1;
+    released.wait(lock, [&] { return !hang; });
+    return {};
+  });
+  auto slow = std::make_shared<Collect>(1);
+  ASSERT_TRUE(machine.engine->submit(stored, slow));
+  const ChoiceResult meanwhile = machine.answer(other);
+  EXPECT_TRUE(meanwhile.same_output(cold_other));
+  EXPECT_TRUE(slow->wait());
+  EXPECT_TRUE(slow->choices[0].same_output(cold));
+  EXPECT_EQ(slow->choices[0].usage.disk_tokens, 0);
+  EXPECT_GT(machine.engine->stats().cache.missed_blocks[static_cast<size_t>(CacheMiss::kLate)], 0u);
+  machine.disk->set_fault(nullptr);
+  {
+    const std::lock_guard lock(mu);
+    hang = false;
+  }
+  released.notify_all();
+  machine.stop();  // before what its threads may still look at goes
+}
+
+TEST(EngineWithStore, ACancelWhileItsBlocksAreFetchedEndsIt) {
+  Machine machine;
+  machine.start();
+  const Request stored = request_of(400, 8);
+  machine.answer(stored);
+  machine.start();
+  std::mutex mu;
+  std::condition_variable released;
+  bool hang = true;
+  machine.disk->set_fault([&](const Access& access) -> Result<> {
+    if (access.op != Op::kRead || !access.path.ends_with(".seg")) return {};
+    std::unique_lock lock(mu);
+    released.wait(lock, [&] { return !hang; });
+    return {};
+  });
+  auto sink = std::make_shared<Collect>(1);
+  const auto id = machine.engine->submit(stored, sink);
+  ASSERT_TRUE(id);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  machine.engine->cancel(*id);
+  EXPECT_TRUE(sink->wait());
+  EXPECT_EQ(sink->choices[0].finished, FinishReason::kCancelled);
+  machine.disk->set_fault(nullptr);
+  {
+    const std::lock_guard lock(mu);
+    hang = false;
+  }
+  released.notify_all();
+  machine.stop();  // before what its threads may still look at goes
+}
+
+// Restarts, shared prefixes, a pool that is too small, and a disk that errs, tears and rots at random: every answer is the cold one.
+TEST(EngineWithStore, RandomFaultsChangeNoToken) {
+  std::vector<Request> requests;
+  std::vector<ChoiceResult> cold;
+  {
+    Machine plain;
+    plain.start();
+    for (int i = 0; i < 12; ++i) {
+      Request request = request_of(40 + 13 * i, 12, static_cast<TokenId>(1 + i / 3));  // thirds share their beginning
+      requests.push_back(request);
+      request.cache_salt = std::to_string(i);  // finds nothing
+      cold.push_back(plain.answer(request));
+      EXPECT_EQ(cold.back().usage.cached_tokens, 0);
+    }
+  }
+  uint64_t num_disk_tokens = 0;
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Machine machine;
+    Rng rng(seed), dice(seed + 100);
+    std::mutex mu;
+    const auto fault = [&](const Access& access) -> Result<> {
+      const std::lock_guard lock(mu);
+      if (dice.below(10) != 0) return {};
+      if (access.torn != nullptr) *access.torn = dice.below(access.length + 1);
+      return Error{Code::kIo, "fault"};
+    };
+    for (int round = 0; round < 6; ++round) {
+      machine.disk->set_fault(nullptr);
+      machine.stop();
+      for (const std::string& path : machine.disk->files()) {
+        const size_t size = machine.disk->content(path).size();
+        if (path.ends_with(".seg") && size > 0) {
+          for (int i = 0; i < 3; ++i) machine.disk->flip_bit(path, rng.below(8 * size));
+        }
+      }
+      machine.start();
+      machine.disk->set_fault(fault);
+      for (int i = 0; i < 12; ++i) {
+        const size_t which = rng.below(requests.size());
+        const ChoiceResult result = machine.answer(requests[which]);
+        ASSERT_TRUE(result.same_output(cold[which])) << which;
+        num_disk_tokens += static_cast<uint64_t>(result.usage.disk_tokens);
+      }
+    }
+    machine.disk->set_fault(nullptr);
+    machine.stop();
+  }
+  EXPECT_GT(num_disk_tokens, 500u) << "the store did take part";
+}
+
+}  // namespace
+}  // namespace deepinfer::engine
