@@ -54,7 +54,7 @@ Result<ApiKeys> ApiKeys::parse(std::string_view text, std::string_view name) {
     if (!is_key(key) || (colon != std::string_view::npos && tenant.empty())) {
       return Error{Code::kInvalidArgument, fmt::format("{} line {}: expected KEY or TENANT:KEY, keys being visible ASCII", name, number)};
     }
-    Entry entry{.key = key_digest(key), .tenant = tenant.empty() ? "" : digest(tenant, "deepinfer tenant").hex()};
+    Entry entry{.key = key_digest(key), .tenant = tenant.empty() ? "" : tenant_id(tenant)};
     const bool twice = std::any_of(out.entries_.begin(), out.entries_.end(), [&](const Entry& other) { return other.key == entry.key; });
     if (twice) return Error{Code::kInvalidArgument, fmt::format("{} line {}: this key appears twice", name, number)};
     if (out.entries_.size() == kMaxKeys) return Error{Code::kInvalidArgument, fmt::format("{} holds more than {} keys", name, kMaxKeys)};
@@ -73,6 +73,8 @@ std::optional<std::string> ApiKeys::tenant_of(std::string_view key) const {
   if (found == nullptr) return std::nullopt;
   return found->tenant;
 }
+
+std::string tenant_id(std::string_view name) { return digest(name, "deepinfer tenant").hex(); }
 
 std::string_view presented_key(std::string_view authorization, std::string_view x_api_key) {
   constexpr std::string_view kScheme = "bearer ";

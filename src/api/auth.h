@@ -33,6 +33,9 @@ class ApiKeys {
   std::vector<Entry> entries_;
 };
 
+// What Request::tenant holds for the tenant of this name.
+std::string tenant_id(std::string_view name);
+
 // The key in `Authorization: Bearer KEY` or else in `x-api-key: KEY`; empty if neither.
 std::string_view presented_key(std::string_view authorization, std::string_view x_api_key);
 

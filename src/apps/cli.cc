@@ -52,6 +52,12 @@ CommandLine::CommandLine() : root_(std::make_unique<CLI::App>("Serves large lang
   model->require_subcommand(0, 1);
   commands_.push_back(add_model_info(*model));
   commands_.push_back(add_model_synth(*model));
+  CLI::App* cache = root_->add_subcommand("cache", "Looks at, checks, cleans and fills a cache directory.");
+  cache->require_subcommand(0, 1);
+  commands_.push_back(add_cache_stat(*cache));
+  commands_.push_back(add_cache_verify(*cache));
+  commands_.push_back(add_cache_purge(*cache));
+  commands_.push_back(add_cache_warm(*cache));
   commands_.push_back(add_tokenize(*root_));
   commands_.push_back(add_render(*root_));
   commands_.push_back(add_audit(*root_));

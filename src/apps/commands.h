@@ -27,6 +27,10 @@ Command add_run(CLI::App& root);
 Command add_bench(CLI::App& root);
 Command add_model_info(CLI::App& model);  // below `deepinfer model`
 Command add_model_synth(CLI::App& model);
+Command add_cache_stat(CLI::App& cache);  // below `deepinfer cache`
+Command add_cache_verify(CLI::App& cache);
+Command add_cache_purge(CLI::App& cache);
+Command add_cache_warm(CLI::App& cache);
 Command add_tokenize(CLI::App& root);
 Command add_render(CLI::App& root);
 Command add_audit(CLI::App& root);

@@ -193,7 +193,7 @@ void SegmentStore::Core::refresh(SegmentId id, const io::FileStatus& status) {
 // The few files of the directory that are no segments.
 void SegmentStore::Core::measure_others() {
   other_bytes_ = 0;
-  for (const std::string& folder : {options_.dir, writers_folder(options_.dir)}) {
+  for (const std::string& folder : {options_.dir, writers_folder(options_.dir), options_.dir + "/quarantine"}) {
     const Result<std::vector<std::string>> names = disk_->list(folder);
     if (!names) continue;
     for (const std::string& name : *names) {

@@ -1,0 +1,274 @@
+// deepinfer cache stat, verify, purge: a cache directory from outside, also while servers use it. deepinfer cache warm: documents computed into
+// one before anybody asks. Progress goes to stderr: a line that is redrawn on a terminal, plain lines in a pipe.
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cstdio>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "api/auth.h"
+#include "apps/commands.h"
+#include "apps/generate.h"
+#include "apps/served_model.h"
+#include "base/units.h"
+#include "io/linux_disk.h"
+#include "io/mapped_file.h"
+#include "kv/store_tools.h"
+
+namespace deepinfer::apps {
+namespace {
+
+namespace json = boost::json;
+
+class ProgressLine {
+ public:
+  explicit ProgressLine(bool quiet) : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1) {}
+  ~ProgressLine() {
+    if (terminal_ && shown_ >= 0) fmt::print(stderr, "\r\033[K");
+  }
+  void operator()(uint64_t done, uint64_t total) {
+    const int percent = total == 0 ? 100 : static_cast<int>(100.0 * static_cast<double>(done) / static_cast<double>(total));
+    if (quiet_ || percent < shown_ + (terminal_ ? 1 : 10)) return;
+    shown_ = percent;
+    if (terminal_) {
+      const int bars = percent * 40 / 100;
+      fmt::print(stderr, "\r[{:<40}] {:3} % of {}", std::string(static_cast<size_t>(bars), '#'), percent, format_size(total));
+      std::fflush(stderr);
+    } else {
+      fmt::print(stderr, "{} % of {}\n", percent, format_size(total));
+    }
+  }
+
+ private:
+  const bool quiet_, terminal_;
+  int shown_ = -1;
+};
+
+std::string age_text(int64_t seconds) {
+  if (seconds < 3600) return fmt::format("{} min", seconds / 60);
+  if (seconds < 48 * 3600) return fmt::format("{} h", seconds / 3600);
+  return fmt::format("{} d", seconds / 86'400);
+}
+
+struct DirFlags {
+  std::string dir;
+  bool json = false, quiet = false;
+
+  void add_to(Flags& flags) {
+    flags.text("DIR", dir, "DIR", "the cache directory")->required();
+    flags.toggle("--json", json, "prints JSON");
+    flags.toggle("--quiet", quiet, "no progress");
+  }
+};
+
+constexpr const char* kAgeNames[] = {"under an hour", "1 to 6 hours", "6 to 24 hours", "1 to 3 days", "3 to 7 days", "longer"};
+static_assert(std::size(kAgeNames) == std::size(kv::StoreReport::kAges) + 1);
+
+void print_report(const kv::StoreReport& report, int64_t now_s) {
+  fmt::print("{} blocks in {} segments, {}\n", report.total.num_blocks, report.total.num_segments, format_size(report.total.bytes));
+  if (report.num_rejected > 0) fmt::print("{} files that are damaged, misplaced or newer: {}\n", report.num_rejected, format_size(report.rejected_bytes));
+  fmt::print("{} encrypted, {} without a footer (open, or left by a crash), {} past their time\n\n", report.num_encrypted, report.num_unsealed, report.num_expired);
+  fmt::print("{:<12} {:<12} {:<10} {:>9} {:>9} {:>11} {:>9} {:>9}\n", "model", "tenant", "class", "segments", "blocks", "bytes", "oldest", "newest");
+  for (const auto& [names, group] : report.groups) {
+    fmt::print("{:<12} {:<12} {:<10} {:>9} {:>9} {:>11} {:>9} {:>9}\n", names[0].substr(0, 12), names[1].substr(0, 12), names[2], group.num_segments,
+               group.num_blocks, format_size(group.bytes), age_text(now_s - group.oldest_s), age_text(now_s - group.newest_s));
+  }
+  fmt::print("\nlast used\n");
+  for (size_t i = 0; i < std::size(kAgeNames); ++i) {
+    const double share = report.total.bytes == 0 ? 0 : static_cast<double>(report.bytes_by_last_use[i]) / static_cast<double>(report.total.bytes);
+    fmt::print("{:<14} {:>11} {}\n", kAgeNames[i], format_size(report.bytes_by_last_use[i]), std::string(static_cast<size_t>(share * 40), '#'));
+  }
+}
+
+json::object group_json(const kv::StoreGroup& group) {
+  json::object out{{"segments", group.num_segments}, {"blocks", group.num_blocks}, {"bytes", group.bytes}};
+  if (group.num_segments > 0) out["oldest_unix_s"] = group.oldest_s, out["newest_unix_s"] = group.newest_s;
+  return out;
+}
+
+json::object report_json(const kv::StoreReport& report) {
+  json::object out = group_json(report.total);
+  out["encrypted_segments"] = report.num_encrypted;
+  out["unsealed_segments"] = report.num_unsealed;
+  out["expired_segments"] = report.num_expired;
+  out["rejected_segments"] = report.num_rejected;
+  out["rejected_bytes"] = report.rejected_bytes;
+  json::array groups;
+  for (const auto& [names, group] : report.groups) {
+    json::object one = group_json(group);
+    one["model"] = names[0];
+    one["tenant"] = names[1];
+    one["class"] = names[2];
+    groups.push_back(std::move(one));
+  }
+  out["groups"] = std::move(groups);
+  json::object ages;
+  for (size_t i = 0; i < std::size(kAgeNames); ++i) ages[kAgeNames[i]] = report.bytes_by_last_use[i];
+  out["bytes_by_last_use"] = std::move(ages);
+  return out;
+}
+
+int run_stat(const DirFlags& flags) {
+  io::LinuxDisk disk;
+  const int64_t now_s = kv::SystemTime().wall_s();
+  Result<kv::StoreReport> done = [&] {
+    ProgressLine progress(flags.quiet || flags.json);
+    return kv::report_store(disk, flags.dir, now_s, std::ref(progress));
+  }();
+  if (!done) return report(done.error());
+  flags.json ? void(std::puts(json::serialize(report_json(*done)).c_str())) : print_report(*done, now_s);
+  return kExitDone;
+}
+
+struct VerifyFlags : DirFlags {
+  std::string key_file;
+};
+
+// Damage that was found and moved away is the world's fault, and a script should hear of it.
+int run_verify(const VerifyFlags& flags) {
+  std::optional<kv::RowCipher> cipher;
+  if (!flags.key_file.empty()) {
+    Result<kv::RowCipher> loaded = kv::RowCipher::load(flags.key_file);
+    if (!loaded) return report(loaded.error());
+    cipher.emplace(*loaded);
+  }
+  io::LinuxDisk disk;
+  Result<kv::VerifyReport> done = [&] {
+    ProgressLine progress(flags.quiet || flags.json);
+    return kv::verify_store(disk, flags.dir, cipher, std::ref(progress));
+  }();
+  if (!done) return report(done.error());
+  if (flags.json) {
+    json::object out{{"segments", done->num_segments}, {"skipped", done->num_skipped}, {"blocks", done->num_blocks}, {"bytes", done->bytes},
+                     {"bad_blocks", done->num_bad_blocks}, {"unopened_segments", done->num_unopened}, {"quarantined", json::value_from(done->quarantined)}};
+    std::puts(json::serialize(out).c_str());
+  } else {
+    fmt::print("{} blocks in {} segments read, {}; {} segments were known to be good\n", done->num_blocks, done->num_segments, format_size(done->bytes), done->num_skipped);
+    if (done->num_unopened > 0) fmt::print("{} segments are encrypted with another key: only their checksums were compared\n", done->num_unopened);
+    for (const std::string& path : done->quarantined) fmt::print("bad, moved to {}/quarantine: {}\n", flags.dir, path);
+  }
+  return done->quarantined.empty() ? kExitDone : kExitFailed;
+}
+
+struct PurgeFlags : DirFlags {
+  std::string tenant, retention_class;
+  int64_t older_than_ns = 0;
+  bool all = false;
+};
+
+int run_purge(const PurgeFlags& flags) {
+  if (!flags.all && flags.tenant.empty() && flags.retention_class.empty() && flags.older_than_ns == 0)
+    return report(Error{Code::kInvalidArgument, "say what: --tenant, --class, --older-than or --all"});
+  io::LinuxDisk disk;
+  const Result<kv::StoreFolder> folder = kv::read_store_folder(disk, flags.dir);
+  if (!folder) return report(folder.error());
+  kv::PurgeFilter filter{.retention_class = flags.retention_class};
+  if (!flags.tenant.empty()) filter.tenant = kv::tenant_folder(folder->secret, flags.tenant == "default" ? "" : api::tenant_id(flags.tenant));
+  if (flags.older_than_ns > 0) filter.before_s = kv::SystemTime().wall_s() - flags.older_than_ns / 1'000'000'000;
+  const Result<kv::PurgeReport> done = kv::purge_store(disk, flags.dir, filter);
+  if (!done) return report(done.error());
+  if (flags.json) {
+    std::puts(json::serialize(json::object{{"segments", done->num_segments}, {"bytes", done->bytes}}).c_str());
+  } else {
+    fmt::print("removed {} segments, {}\n", done->num_segments, format_size(done->bytes));
+  }
+  return kExitDone;
+}
+
+struct WarmFlags {
+  ModelFlags model;
+  EngineFlags engine;
+  std::vector<std::string> files;
+  bool json = false;
+};
+
+// One document: its tokens go through the model once; an answer of one token is the least that can be asked for.
+Result<Usage> warm_document(const ServedModel& served, const std::string& text) {
+  const tokenizer::Tokenizer& tokenizer = *served.text.tokenizer;
+  Request request;
+  if (tokenizer.add_bos() && tokenizer.bos_id()) request.prompt.push_back(*tokenizer.bos_id());
+  tokenizer.encode(text, tokenizer::Recognize::kNothing, request.prompt);
+  const auto longest = static_cast<size_t>(served.engine->model().max_context - 1);
+  if (request.prompt.size() > longest) request.prompt.resize(longest);
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = 1;
+  const auto queue = std::make_shared<EventQueue>();
+  DI_TRY(served.engine->submit(std::move(request), queue));
+  for (;;) {
+    const std::optional<TokenEvent> event = queue->pop(1000);
+    if (!event || !event->finished) continue;
+    if (*event->finished == FinishReason::kError) return Error{Code::kInternal, event->message};
+    return event->usage;
+  }
+}
+
+Result<> run_warm(const WarmFlags& flags) {
+  if (!flags.engine.cache.wanted()) return Error{Code::kInvalidArgument, "cache warm needs --cache-dir"};
+  DI_TRY(const std::unique_ptr<ServedModel> served, start_model(flags.model, flags.engine));
+  json::array out;
+  for (const std::string& file : flags.files) {
+    DI_TRY(const std::string text, io::read_small_file(file, size_t{64} << 20));
+    DI_TRY(const Usage usage, warm_document(*served, text));
+    served->store->flush();
+    if (flags.json) {
+      out.push_back(json::object{{"file", file}, {"tokens", usage.prompt_tokens}, {"cached_tokens", usage.cached_tokens}});
+    } else {
+      fmt::print("{}: {} tokens, {} of them were cached\n", file, usage.prompt_tokens, usage.cached_tokens);
+    }
+  }
+  if (flags.json) std::puts(json::serialize(out).c_str());
+  const CacheStats stats = served->store->stats();
+  if (stats.dropped_blocks > 0) return Error{Code::kIo, fmt::format("{} blocks could not be written", stats.dropped_blocks)};
+  return {};
+}
+
+}  // namespace
+
+Command add_cache_stat(CLI::App& cache) {
+  CLI::App* app = cache.add_subcommand("stat", "Says what a cache directory holds: blocks, bytes, ages, by model, tenant and class.");
+  app->footer("Example:\n  deepinfer cache stat /var/cache/deepinfer");
+  auto flags = std::make_shared<DirFlags>();
+  Flags add(*app);
+  flags->add_to(add);
+  return {app, [flags] { return run_stat(*flags); }};
+}
+
+Command add_cache_verify(CLI::App& cache) {
+  CLI::App* app = cache.add_subcommand("verify", "Reads every block and moves damaged segments away; goes on where it was stopped.");
+  app->footer("Example:\n  deepinfer cache verify /var/cache/deepinfer");
+  auto flags = std::make_shared<VerifyFlags>();
+  Flags add(*app);
+  flags->add_to(add);
+  add.text("--cache-key-file", flags->key_file, "FILE", "opens encrypted blocks too", "none");
+  return {app, [flags] { return run_verify(*flags); }};
+}
+
+Command add_cache_purge(CLI::App& cache) {
+  CLI::App* app = cache.add_subcommand("purge", "Removes segments, also while servers run; all conditions that are given must hold.");
+  app->footer("Example:\n  deepinfer cache purge /var/cache/deepinfer --tenant acme\n  deepinfer cache purge /var/cache/deepinfer --class agent --older-than 24h");
+  auto flags = std::make_shared<PurgeFlags>();
+  Flags add(*app);
+  flags->add_to(add);
+  add.text("--tenant", flags->tenant, "NAME", "of the API key file; 'default' is the tenant of keys without one", "all");
+  add.text("--class", flags->retention_class, "CLASS", "retention class", "all");
+  add.duration("--older-than", flags->older_than_ns, "neither written nor used since", "any age");
+  add.toggle("--all", flags->all, "everything");
+  return {app, [flags] { return run_purge(*flags); }};
+}
+
+Command add_cache_warm(CLI::App& cache) {
+  CLI::App* app = cache.add_subcommand("warm", "Computes documents into a cache directory, so that prompts which begin with them are hits.");
+  app->footer("Example:\n  deepinfer cache warm model.gguf handbook.txt --cache-dir /var/cache/deepinfer");
+  auto flags = std::make_shared<WarmFlags>();
+  Flags add(*app);
+  flags->model.add_to(add);
+  add.list("FILE", flags->files, "FILE", "texts; one longer than the context is cut")->required();
+  flags->engine.add_to(add);
+  add.toggle("--json", flags->json, "prints JSON");
+  return {app, [flags] {
+            const Result<> done = run_warm(*flags);
+            return done ? kExitDone : report(done.error());
+          }};
+}
+
+}  // namespace deepinfer::apps
