@@ -41,20 +41,22 @@ struct FetchItem {
   Tier tier = Tier::kDisk;
 };
 
-// A fetch, shared by its consumer and the thread that works on it.
+// A fetch, shared by its consumer and the threads that work on it: two at a time, so that one reads while the other checks what it has read.
+// Each claims the next run of records; they are handed over in order.
 struct FetchJob {
   std::vector<FetchItem> items;
   size_t num_asked = 0;
   int64_t begin_ns = 0;
   std::atomic<bool> abandoned{false};
-  std::atomic<int64_t>* reading_since_ns = nullptr;  // of the thread that works on it
-
   struct Chunk {
     std::shared_ptr<PageBuffer> buffer;
     std::vector<std::span<const std::byte>> rows;  // in the buffer
     size_t first = 0;                              // item of rows[0]
   };
   Mutex mu;
+  std::condition_variable_any turn;
+  size_t next_claim GUARDED_BY(mu) = 0;     // first item that nobody reads yet
+  size_t num_delivered GUARDED_BY(mu) = 0;  // items that were handed over
   std::deque<Chunk> ready GUARDED_BY(mu);
   bool ended GUARDED_BY(mu) = false;
   std::function<void()> wake GUARDED_BY(mu);  // null once abandoned
@@ -151,12 +153,14 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   void update_used() REQUIRES(write_mu_);
 
   // store_fetch.cc
-  void run_fetch(FetchJob& job);
+  void run_fetch(FetchJob& job, std::atomic<int64_t>* reading_since_ns);
+  bool deliver(FetchJob& job, FetchJob::Chunk chunk, std::optional<CacheMiss> cause);
   size_t run_length(const FetchJob& job, size_t first) const;
-  std::optional<CacheMiss> read_run(FetchJob& job, size_t first, size_t count, FetchJob::Chunk& chunk);
+  std::optional<CacheMiss> read_run(const FetchJob& job, size_t count, FetchJob::Chunk& chunk, std::atomic<int64_t>* reading_since_ns);
   std::shared_ptr<PageBuffer> take_buffer(FetchJob& job);
   size_t max_buffers() const;
-  void end_fetch(FetchJob& job, size_t num_delivered, std::optional<CacheMiss> cause);
+  bool is_stopping() const;
+  void count_fetch(const FetchJob& job, size_t num_delivered, std::optional<CacheMiss> cause);
   void distrust(const FetchItem& item, CacheMiss cause);
   bool reads_hang() const;
   void fetch_loop(size_t thread);

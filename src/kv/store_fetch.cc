@@ -54,7 +54,9 @@ std::shared_ptr<FetchJob> SegmentStore::Core::fetch(std::span<const BlockKey> ch
     if (stopping_ || jobs_.size() >= kMaxJobs) refused = CacheMiss::kBusy;
   }
   if (refused || job->items.empty()) {
-    end_fetch(*job, 0, refused.value_or(CacheMiss::kAbsent));
+    count_fetch(*job, 0, refused.value_or(CacheMiss::kAbsent));
+    const MutexLock lock(job->mu);
+    job->ended = true;
     return job;
   }
   {
@@ -62,12 +64,14 @@ std::shared_ptr<FetchJob> SegmentStore::Core::fetch(std::span<const BlockKey> ch
     job->wake = std::move(wake);
   }
   if (!options_.background) {
-    run_fetch(*job);
+    run_fetch(*job, nullptr);
     return job;
   }
   const MutexLock lock(mu_);
-  jobs_.push_back(job);
-  jobs_changed_.notify_one();
+  for (int i = 0; i < 2 && (i == 0 || run_length(*job, 0) < job->items.size()); ++i) {
+    jobs_.push_back(job);
+    jobs_changed_.notify_one();
+  }
   return job;
 }
 
@@ -82,28 +86,45 @@ void SegmentStore::Core::fetch_loop(size_t thread) {
       job = std::move(jobs_.front());
       jobs_.pop_front();
     }
-    if (job->abandoned) continue;
-    job->reading_since_ns = &reading_since_ns_[thread];
-    run_fetch(*job);
+    if (!job->abandoned) run_fetch(*job, &reading_since_ns_[thread]);
   }
 }
 
-void SegmentStore::Core::run_fetch(FetchJob& job) {
-  size_t done = 0;
-  std::optional<CacheMiss> cause;
-  while (done < job.items.size() && !cause && !job.abandoned) {
-    FetchJob::Chunk chunk{.buffer = take_buffer(job), .rows = {}, .first = done};
-    if (chunk.buffer == nullptr) break;  // abandoned or stopping
-    cause = read_run(job, done, run_length(job, done), chunk);
-    done += chunk.rows.size();
-    if (!chunk.rows.empty()) {
+void SegmentStore::Core::run_fetch(FetchJob& job, std::atomic<int64_t>* reading_since_ns) {
+  for (;;) {
+    FetchJob::Chunk chunk;
+    size_t count;
+    {
       const MutexLock lock(job.mu);
-      if (!job.abandoned) job.ready.push_back(std::move(chunk));
+      if (job.ended || job.abandoned || job.next_claim == job.items.size()) return;
+      chunk.first = job.next_claim;
+      count = run_length(job, chunk.first);
+      job.next_claim += count;
     }
-    if (done < job.items.size() && !cause) job.call_wake();
+    chunk.buffer = take_buffer(job);
+    if (chunk.buffer == nullptr) return;  // abandoned or stopping
+    const std::optional<CacheMiss> cause = read_run(job, count, chunk, reading_since_ns);
+    if (!deliver(job, std::move(chunk), cause)) return;
   }
-  if (!cause && done < job.num_asked) cause = CacheMiss::kAbsent;
-  end_fetch(job, done, cause);
+}
+
+// Hands a chunk over when those before it are. False: the fetch is at its end.
+bool SegmentStore::Core::deliver(FetchJob& job, FetchJob::Chunk chunk, std::optional<CacheMiss> cause) {
+  size_t num_delivered;
+  {
+    MutexLock lock(job.mu);
+    while (job.num_delivered != chunk.first && !job.ended && !job.abandoned && !is_stopping()) job.turn.wait_for(job.mu, std::chrono::milliseconds(50));
+    if (job.num_delivered != chunk.first || job.ended || job.abandoned) return false;
+    job.num_delivered += chunk.rows.size();
+    num_delivered = job.num_delivered;
+    if (!chunk.rows.empty()) job.ready.push_back(std::move(chunk));
+    if (!cause && num_delivered == job.items.size() && num_delivered < job.num_asked) cause = CacheMiss::kAbsent;
+    job.ended = cause || num_delivered == job.items.size();
+    if (job.ended) count_fetch(job, num_delivered, cause);
+    job.turn.notify_all();
+  }
+  job.call_wake();
+  return true;
 }
 
 // How many records from `first` on lie one after the other in one file and fit a buffer.
@@ -122,9 +143,10 @@ size_t SegmentStore::Core::run_length(const FetchJob& job, size_t first) const {
 }
 
 // Reads `count` records into the chunk's buffer and appends the rows of those that are right; a cause if one is not.
-std::optional<CacheMiss> SegmentStore::Core::read_run(FetchJob& job, size_t first, size_t count, FetchJob::Chunk& chunk) {
+std::optional<CacheMiss> SegmentStore::Core::read_run(const FetchJob& job, size_t count, FetchJob::Chunk& chunk, std::atomic<int64_t>* reading_since_ns) {
+  const size_t first = chunk.first;
   const FetchItem& begin = job.items[first];
-  const Reading reading(job.reading_since_ns);
+  std::optional<Reading> reading(std::in_place, reading_since_ns);
   const Result<std::shared_ptr<io::File>> file = begin.file->open(*disk_);
   if (!file) {
     const CacheMiss cause = file.error().code == Code::kNotFound ? CacheMiss::kAbsent : CacheMiss::kIo;
@@ -140,6 +162,7 @@ std::optional<CacheMiss> SegmentStore::Core::read_run(FetchJob& job, size_t firs
   const int64_t begin_ns = steady_ns();
   const Result<size_t> n = (*file)->read(begin.page * kPage, chunk.buffer->bytes().first(bytes));
   const double seconds = static_cast<double>(std::max<int64_t>(1, steady_ns() - begin_ns)) * 1e-9;
+  reading.reset();
   if (!n) {
     distrust(begin, CacheMiss::kIo);
     return CacheMiss::kIo;
@@ -209,17 +232,15 @@ size_t SegmentStore::Core::max_buffers() const {
   return std::max<size_t>(options_.staging_bytes / std::max(kReadBytes, record_bytes_), reading_since_ns_.size() + 1);
 }
 
-void SegmentStore::Core::end_fetch(FetchJob& job, size_t num_delivered, std::optional<CacheMiss> cause) {
-  {
-    const MutexLock lock(mu_);
-    stats_.fetch_seconds += static_cast<double>(steady_ns() - job.begin_ns) * 1e-9;
-    if (cause && !job.abandoned) stats_.missed_blocks[static_cast<size_t>(*cause)] += job.num_asked - num_delivered;
-  }
-  {
-    const MutexLock lock(job.mu);
-    job.ended = true;
-  }
-  job.call_wake();
+bool SegmentStore::Core::is_stopping() const {
+  const MutexLock lock(mu_);
+  return stopping_;
+}
+
+void SegmentStore::Core::count_fetch(const FetchJob& job, size_t num_delivered, std::optional<CacheMiss> cause) {
+  const MutexLock lock(mu_);
+  stats_.fetch_seconds += static_cast<double>(steady_ns() - job.begin_ns) * 1e-9;
+  if (cause) stats_.missed_blocks[static_cast<size_t>(*cause)] += job.num_asked - num_delivered;
 }
 
 // What failed once is not promised again: the block is computed and written anew. A file that is gone takes all its blocks along.

@@ -64,7 +64,7 @@ SegmentHeader SegmentStore::Core::header_for(const StoreTag& tag, int64_t now) c
 
 // Finishes the records in their slots and sorts them by segment, in order of arrival.
 std::vector<SegmentStore::Core::Group> SegmentStore::Core::make_groups(int64_t now) {
-  const uint64_t max_group_bytes = std::max<uint64_t>(segment_bytes_ / 4, record_bytes_);
+  const uint64_t max_group_bytes = std::max<uint64_t>(segment_bytes_ / 2, record_bytes_);
   std::vector<Group> groups;
   for (const Queued& queued : batch_) {
     const std::span<std::byte> record = slot_bytes(queued.slot);
