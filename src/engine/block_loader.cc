@@ -26,38 +26,73 @@ int64_t fetch_patience_ns(const FetchPrice& price) {
   return std::clamp(static_cast<int64_t>(seconds * 1e9), kShortestPatienceNs, kLongestPatienceNs);
 }
 
-BlockLoader::BlockLoader(kv::BlockStore& store, kv::BlockPool& pool, std::byte* arena, const model::KvLayout& layout, const Clock& clock,
-                         std::function<void()> wake)
-    : store_(store), pool_(pool), arena_(arena), block_bytes_(layout.block_bytes), block_tokens_(layout.block_tokens), clock_(clock), wake_(std::move(wake)) {}
+BlockLoader::BlockLoader(kv::BlockStore& store, kv::BlockPool& pool, std::byte* arena, const model::KvLayout& layout, const sched::Replay& replay,
+                         const Clock& clock, std::function<void()> wake)
+    : store_(store),
+      pool_(pool),
+      arena_(arena),
+      block_bytes_(layout.block_bytes),
+      block_tokens_(layout.block_tokens),
+      replay_(replay),
+      clock_(clock),
+      wake_(std::move(wake)) {}
 
-// The prompt's full blocks but the one of its last token, which is computed in any case.
-std::span<const kv::BlockKey> BlockLoader::findable(const RequestState& request) const {
-  const SequenceState& first = request.choices.front();
-  const auto count = std::min(first.keys.size(), static_cast<size_t>((first.num_prompt_tokens - 1) / block_tokens_));
-  return std::span(first.keys).first(count);
+// Walks the prompt's full blocks, but the one of its last token, which is computed in any case. Where the chain ends and windows may begin anew,
+// it is tried with a cut, as Scheduler::find_block() does. The store is asked for all of them, also for those in memory: what is used must not
+// look forgotten on disk.
+BlockLoader::Chain BlockLoader::find_chain(const SequenceState& first) {
+  Chain out;
+  const auto size = static_cast<size_t>(block_tokens_);
+  const size_t num_findable = static_cast<size_t>(first.num_prompt_tokens - 1) / size;
+  bool all_in_pool = true, all_stored = true, has_cut = false;
+  const auto take = [&](const kv::BlockKey& key) {
+    const kv::BlockStore::Known known = store_.find({&key, 1});
+    const bool in_pool = pool_.contains(key), stored = known.num_blocks == 1;
+    if (!in_pool && !stored) return false;
+    if (stored) out.age_s = known.age_s;
+    all_in_pool = all_in_pool && in_pool;
+    if (all_in_pool) {
+      out.first_missing = out.keys.size() + 1;
+      out.end_stored = out.first_missing;
+    } else {
+      all_stored = all_stored && stored;
+      if (all_stored) out.end_stored = out.keys.size() + 1;
+    }
+    out.keys.push_back(key);
+    return true;
+  };
+  for (size_t i = 0; i < num_findable; ++i) {
+    const std::span<const TokenId> tokens = std::span(first.tokens).subspan(i * size, size);
+    const kv::BlockKey parent = i == 0 ? first.root : out.keys.back();
+    if (take(has_cut ? kv::block_key(parent, tokens) : first.keys[i])) continue;
+    const bool may_cut = !replay_.exact && static_cast<int64_t>(i * size) > replay_.tokens;
+    if (!may_cut || !take(kv::block_key(kv::replay_key(parent), tokens))) break;
+    has_cut = true;
+  }
+  return out;
 }
 
 bool BlockLoader::begin(RequestState& request, double seconds_per_token) {
-  const std::span<const kv::BlockKey> keys = findable(request);
-  if (keys.empty()) return false;
-  // Asked for the whole chain, also where it is in memory: what is used must not look forgotten on disk.
-  const kv::BlockStore::Known known = store_.find(keys);
-  const auto in_pool = static_cast<size_t>(std::find_if(keys.begin(), keys.end(), [&](const kv::BlockKey& key) { return !pool_.contains(key); }) - keys.begin());
-  auto end = static_cast<size_t>(known.num_blocks);
-  if (end >= in_pool && known.num_blocks > 0) request.match_age_s = static_cast<int32_t>(std::min<int64_t>(known.age_s, INT32_MAX));
-  if (end < keys.size() && in_pool < keys.size()) store_.count_missed(CacheMiss::kAbsent, static_cast<int64_t>(keys.size() - std::max(end, in_pool)));
+  const SequenceState& first = request.choices.front();
+  Chain chain = find_chain(first);
+  const auto num_findable = static_cast<size_t>((first.num_prompt_tokens - 1) / block_tokens_);
+  if (chain.age_s >= 0) request.match_age_s = static_cast<int32_t>(std::min<int64_t>(chain.age_s, INT32_MAX));
+  if (chain.keys.size() < num_findable) store_.count_missed(CacheMiss::kAbsent, static_cast<int64_t>(num_findable - chain.keys.size()));
   // Never more than the pool can hold beside what is running: it would push out its own beginning.
-  end = std::min(end, in_pool + static_cast<size_t>(std::max(0, pool_.num_available() - 1)));
-  if (end <= in_pool) return false;
-  const auto count = static_cast<int64_t>(end - in_pool);
+  const size_t begin = chain.first_missing;
+  const size_t end = std::min(chain.end_stored, begin + static_cast<size_t>(std::max(0, pool_.num_available() - 1)));
+  if (end <= begin) return false;
+  const auto count = static_cast<int64_t>(end - begin);
   const FetchPrice price{.num_tokens = count * block_tokens_, .num_bytes = count * block_bytes_, .seconds_per_token = seconds_per_token,
                          .bytes_per_s = store_.read_bytes_per_s()};
   if (!worth_fetching(price)) {
     store_.count_missed(CacheMiss::kPriced, count);
     return false;
   }
-  loads_.push_back({.request = &request, .fetch = store_.fetch(keys.subspan(in_pool, end - in_pool), wake_), .next = in_pool, .first = in_pool,
-                    .deadline_ns = clock_.now_ns() + fetch_patience_ns(price)});
+  chain.keys.resize(end);
+  Load load{.request = &request, .chain = std::move(chain.keys), .fetch = nullptr, .next = begin, .deadline_ns = clock_.now_ns() + fetch_patience_ns(price)};
+  load.fetch = store_.fetch(std::span(load.chain).subspan(begin), wake_);
+  loads_.push_back(std::move(load));
   return true;
 }
 
@@ -86,7 +121,7 @@ bool BlockLoader::take(Load& load, int64_t& budget) {
       return true;
     }
     if (budget <= 0) return false;
-    const kv::BlockKey& key = load.request->choices.front().keys[load.next];
+    const kv::BlockKey& key = load.chain[load.next];
     if (!pool_.contains(key)) {  // else somebody computed it meanwhile
       const kv::BlockFetch::Block from = load.fetch->front();
       const kv::BlockId block = pool_.allocate();
@@ -106,10 +141,9 @@ bool BlockLoader::take(Load& load, int64_t& budget) {
 
 // Puts the chain in the order in which it may be evicted: from its end.
 void BlockLoader::finish(const Load& load) {
-  const std::span<const kv::BlockKey> keys = load.request->choices.front().keys;
   std::vector<kv::BlockId> blocks;
   for (size_t i = 0; i < load.next; ++i) {
-    const kv::BlockId block = pool_.acquire(keys[i]);
+    const kv::BlockId block = pool_.acquire(load.chain[i]);
     if (block == kv::kNoBlock) break;
     blocks.push_back(block);
   }

@@ -30,8 +30,10 @@ int64_t fetch_patience_ns(const FetchPrice& price);  // until when the blocks mu
 
 class BlockLoader {
  public:
-  // wake: called from any thread when poll() may find something new; outlives this.
-  BlockLoader(kv::BlockStore& store, kv::BlockPool& pool, std::byte* arena, const model::KvLayout& layout, const Clock& clock, std::function<void()> wake);
+  // replay: the scheduler's, since with bounded replay a prefix may be known under keys with cuts. wake: called from any thread when poll()
+  // may find something new; outlives this.
+  BlockLoader(kv::BlockStore& store, kv::BlockPool& pool, std::byte* arena, const model::KvLayout& layout, const sched::Replay& replay,
+              const Clock& clock, std::function<void()> wake);
 
   // True: the request waits for its blocks and comes out of poll(). False: there is nothing to wait for.
   bool begin(RequestState& request, double seconds_per_token);
@@ -53,20 +55,27 @@ class BlockLoader {
  private:
   struct Load {
     RequestState* request;
+    std::vector<kv::BlockKey> chain;  // from the prompt's beginning
     std::unique_ptr<kv::BlockFetch> fetch;
-    size_t next;  // index of the key that comes next
-    size_t first;
+    size_t next;                      // index in the chain of the block that comes next
     int64_t deadline_ns;
   };
   bool take(Load& load, int64_t& budget);  // true: it is over
   void finish(const Load& load);
-  std::span<const kv::BlockKey> findable(const RequestState& request) const;
+  struct Chain {
+    std::vector<kv::BlockKey> keys;  // of what is in memory or in the store, as the scheduler will look for it
+    size_t first_missing = 0;        // in memory
+    size_t end_stored = 0;           // from first_missing on, the store has all up to here
+    int64_t age_s = -1;              // of the last block that the store has
+  };
+  Chain find_chain(const SequenceState& first);
 
   kv::BlockStore& store_;
   kv::BlockPool& pool_;
   std::byte* const arena_;
   const int64_t block_bytes_;
   const int32_t block_tokens_;
+  const sched::Replay replay_;
   const Clock& clock_;
   const std::function<void()> wake_;
   std::vector<Load> loads_;

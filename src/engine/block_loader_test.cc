@@ -114,6 +114,34 @@ TEST(EngineWithStore, ARestartFindsPromptAndAnswerAgain) {
   EXPECT_EQ(stats.num_blocks_in_use, 0);
 }
 
+// Windows beside the blocks, bounded replay: what follows a hit depends on where it ended, so a restart must find the very chain that memory
+// held, with its cuts.
+TEST(EngineWithStore, AConversationWithWindowsIsTheSameOverRestarts) {
+  const auto converse = [](bool restarts) {
+    Machine machine;
+    std::vector<ChoiceResult> turns;
+    Request request = request_of(50, 24);
+    machine.start({.window = 6});
+    for (int turn = 0; turn < 4; ++turn) {
+      if (restarts) machine.start({.window = 6});
+      turns.push_back(machine.answer(request));
+      const std::vector<TokenId>& answer = turns.back().tokens;
+      request.prompt.insert(request.prompt.end(), answer.begin(), answer.end());
+      request.prompt.push_back(static_cast<TokenId>(3 + turn));
+    }
+    return turns;
+  };
+  const std::vector<ChoiceResult> memory = converse(false), disk = converse(true);
+  for (size_t turn = 0; turn < memory.size(); ++turn) {
+    EXPECT_TRUE(disk[turn].same_output(memory[turn])) << turn;
+    EXPECT_EQ(disk[turn].usage.cached_tokens, memory[turn].usage.cached_tokens) << turn;
+    EXPECT_EQ(disk[turn].usage.disk_tokens, memory[turn].usage.cached_tokens) << turn;
+    if (turn > 0) {
+      EXPECT_GT(disk[turn].usage.disk_tokens, 40) << turn;
+    }
+  }
+}
+
 TEST(EngineWithStore, OtherTenantsAndSaltsFindNothing) {
   Machine machine;
   machine.start();

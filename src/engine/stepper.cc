@@ -75,7 +75,8 @@ void Stepper::schedule(RequestState& request) {
 }
 
 void Stepper::use_store(kv::BlockStore& store, std::function<void()> wake) {
-  loader_ = std::make_unique<BlockLoader>(store, pool_, arena_.data(), model_.kv_layout(), clock_, std::move(wake));
+  loader_ = std::make_unique<BlockLoader>(store, pool_, arena_.data(), model_.kv_layout(), replay_of(model_.kv_layout(), options_.bounded_replay), clock_,
+                                          std::move(wake));
 }
 
 void Stepper::take_loaded() {
