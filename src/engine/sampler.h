@@ -26,9 +26,9 @@ struct SampleInput {
   const SamplingParams* params;
   const TokenCounts* counts;                // filled if uses_counts(*params)
   std::span<const TokenId> banned;          // may not be sampled here: min_tokens' stop tokens
-  TokenId forced = -1;                      // what comes here whatever the logits say; -1: nothing is forced
   int32_t choice;
   int32_t position;                         // of the token to sample: prompt and output so far
+  TokenId forced = -1;                      // what comes here whatever the logits say; -1: nothing is forced
 };
 
 struct Sample {
