@@ -2,22 +2,19 @@
 
 #include <fmt/format.h>
 #include <array>
-#include <cerrno>
-#include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <utility>
 #include <vector>
 
-#include "base/rng.h"
+#include "io/output_file.h"
 #include "kernels/quantize.h"
 #include "model/dense_weights.h"
 #include "model/gguf_writer.h"
+#include "model/synth_parts.h"
 
 namespace deepinfer::model {
 namespace {
 
-constexpr int32_t kNumByteTokens = 256, kEndOfText = 256, kTurnStart = 257, kTurnEnd = 258, kMinVocab = 260;  // "he" is 259
+constexpr float kDeviation = 0.02f;  // of the weights
+constexpr int32_t kEndOfText = 256, kTurnStart = 257, kTurnEnd = 258, kMinVocab = 260;  // "he" is 259
 constexpr std::string_view kTemplate =
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% "
     "endfor %}"
@@ -82,23 +79,6 @@ std::vector<SynthTensor> tensors_of(const DenseConfig& c, DType dtype) {
   return out;
 }
 
-// The character that byte-level BPE spells a byte with (GPT-2's table): itself if it is printable Latin-1, else the next free one
-// from U+0100 on. As UTF-8.
-std::vector<std::string> byte_spellings() {
-  std::vector<std::string> out;
-  int next = 256;
-  for (int byte = 0; byte < kNumByteTokens; ++byte) {
-    const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    const int code = printable ? byte : next++;
-    if (code < 128) {
-      out.emplace_back(1, static_cast<char>(code));
-    } else {
-      out.push_back({static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 63))});
-    }
-  }
-  return out;
-}
-
 void add_vocabulary(GgufWriter& gguf, const DenseConfig& c) {
   std::vector<std::string> tokens = byte_spellings();
   for (const char* token : {"<|endoftext|>", "<|im_start|>", "<|im_end|>", "he"}) tokens.emplace_back(token);
@@ -155,57 +135,12 @@ GgufWriter describe(const DenseConfig& c, DType dtype, const std::vector<SynthTe
   return gguf;
 }
 
-// One row of random weights: the sum of a word's four bytes, centred and scaled to a standard deviation of 0.02. A byte has
-// variance (256^2 - 1) / 12, four of them 21845: near enough to a bell for this purpose, and a tenth of the cost of a true one.
-void random_row(uint64_t seed, uint64_t tensor, uint64_t row, std::span<float> out) {
-  const float scale = 0.02f / std::sqrt(21845.0f);
-  const uint64_t per_row = (out.size() + 3) / 4;
-  for (size_t i = 0; i < out.size(); i += 4) {
-    const auto words = philox(seed, row * per_row + i / 4, tensor);
-    for (size_t j = 0; j < 4 && i + j < out.size(); ++j) {
-      const uint32_t pairs = (words[j] & 0x00ff00ff) + (words[j] >> 8 & 0x00ff00ff);
-      out[i + j] = static_cast<float>(static_cast<int>((pairs & 0xffff) + (pairs >> 16)) - 510) * scale;
-    }
-  }
-}
-
-class OutputFile {
- public:
-  explicit OutputFile(const std::string& path)
-      : path_(path), temporary_(path + ".part"), file_(std::fopen(temporary_.c_str(), "wb")) {}
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
-  ~OutputFile() {
-    if (file_ == nullptr) return;
-    std::fclose(file_);
-    std::remove(temporary_.c_str());
-  }
-  void write(const void* data, size_t size) {
-    if (file_ != nullptr && size > 0 && std::fwrite(data, 1, size, file_) != size && error_ == 0) error_ = errno;
-  }
-  Result<> finish() {
-    if (file_ == nullptr) return failed(errno);
-    if (std::fflush(file_) != 0 && error_ == 0) error_ = errno;
-    if (error_ != 0) return failed(error_);
-    if (std::rename(temporary_.c_str(), path_.c_str()) != 0) return failed(errno);
-    std::fclose(std::exchange(file_, nullptr));
-    return {};
-  }
-  bool ok() const { return file_ != nullptr && error_ == 0; }
-
- private:
-  Error failed(int number) const { return Error{Code::kIo, fmt::format("{}: {}", temporary_, std::strerror(number))}; }
-  std::string path_, temporary_;
-  std::FILE* file_;
-  int error_ = 0;
-};
-
-void write_tensor(OutputFile& file, const SynthTensor& tensor, uint64_t seed, uint64_t index) {
+void write_tensor(io::OutputFile& file, const SynthTensor& tensor, uint64_t seed, uint64_t index) {
   const int64_t cols = tensor.shape.back(), rows = tensor.shape.size() == 2 ? tensor.shape.front() : 1;
   std::vector<float> row(static_cast<size_t>(cols), 1.0f);
   std::vector<std::byte> bytes(static_cast<size_t>(row_bytes(tensor.dtype, cols)));
   for (int64_t r = 0; r < rows && file.ok(); ++r) {
-    if (!tensor.ones) random_row(seed, index, static_cast<uint64_t>(r), row);
+    if (!tensor.ones) random_row(seed, index, static_cast<uint64_t>(r), kDeviation, row);
     quantize(tensor.dtype, row.data(), bytes.data(), cols);
     file.write(bytes.data(), bytes.size());
   }
@@ -265,7 +200,7 @@ Result<> write_dense_synth(const std::string& path, const DenseConfig& shape, DT
                                                        t.shape.back(), dtype_info(t.dtype).name)};
     }
   }
-  OutputFile file(path);
+  io::OutputFile file(path);
   const std::string header = describe(shape, dtype, tensors).header();
   file.write(header.data(), header.size());
   for (size_t i = 0; i < tensors.size() && file.ok(); ++i) write_tensor(file, tensors[i], seed, i);
