@@ -15,6 +15,8 @@
 
 namespace deepinfer::model {
 
+constexpr size_t kMaxConfigBytes = 4 << 20;  // of a config.json, whatever the architecture
+
 class GgufFile;
 
 enum class DenseArchitecture : uint8_t { kLlama, kQwen2, kQwen3 };

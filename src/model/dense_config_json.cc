@@ -7,8 +7,6 @@
 namespace deepinfer::model {
 namespace {
 
-constexpr size_t kMaxConfigBytes = 4 << 20;
-
 // An object of config.json. A null is an absent key, as transformers writes it.
 class Json {
  public:

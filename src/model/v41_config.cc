@@ -106,7 +106,7 @@ void read_attention(Keys& k, V41Config& c) {
   k.integer("o_groups", c.o_groups, 1, 1024);
   k.integer("o_lora_rank", c.o_lora_rank, 1, kWidth);
   k.real("rms_norm_eps|norm_eps", c.rms_norm_eps, 0, 1);
-  k.integer("sliding_window|window_size", c.sliding_window, 1, 1 << 20);
+  k.integer("sliding_window|window_size", c.sliding_window, 1, V41Config::kMaxWindow);
   k.integers("compress_ratios", c.compress_ratios, 0, 2, V41Config::kMaxLayers);
   k.integers("kv_source_layer_ids|kv_source_layers", c.kv_source_layer_ids, 0, V41Config::kMaxLayers, V41Config::kMaxLayers);
   k.integers("index_source_layer_ids|index_source_layers", c.index_source_layer_ids, 0, V41Config::kMaxLayers, V41Config::kMaxLayers);
@@ -117,7 +117,7 @@ void read_attention(Keys& k, V41Config& c) {
   }
   k.integer("index_n_heads", c.index_n_heads, 1, 4096);
   k.integer("index_head_dim", c.index_head_dim, 32, 4096);
-  k.integer("index_topk", c.index_topk, 1, 1 << 20);
+  k.integer("index_topk", c.index_topk, 1, V41Config::kMaxTopk);
 }
 
 void read_rope(Keys& k, V41Config& c, const std::string& path, std::optional<Error>& error) {
@@ -242,6 +242,7 @@ std::string check_sources(const V41Config& c) {
   }
   for (size_t i = static_cast<size_t>(c.num_hidden_layers); i < c.compress_ratios.size(); ++i)
     if (c.compress_ratios[i] != 0) return "compress_ratios of the draft stages are not 0";
+  if (c.narrowing_layer() + 1 >= c.num_hidden_layers) return fmt::format("no layer follows the last KV source {}", c.narrowing_layer());
   const int32_t candidates = c.candidate_source_layer_id;
   if (candidates >= 0) {
     if (!contains(c.kv_source_layer_ids, candidates)) return fmt::format("candidate_source_layer_id {} is not a KV source", candidates);

@@ -27,6 +27,7 @@ struct V41Vision {
 struct V41Config {
   static constexpr int32_t kStreams = 4;         // hc_mult: residual streams; other values are refused
   static constexpr int32_t kMaxLayers = 256, kMaxWidth = 1 << 17, kMaxVocab = 1 << 20, kMaxExperts = 4096, kMaxContext = 1 << 24;
+  static constexpr int32_t kMaxWindow = 1 << 14, kMaxTopk = 1 << 16;  // cap what a damaged file makes a step's workspace cost
 
   int32_t vocab_size = 0, hidden_size = 0, num_hidden_layers = 0;
   int32_t num_attention_heads = 0, head_dim = 0, qk_rope_head_dim = 0, q_lora_rank = 0, o_groups = 0, o_lora_rank = 0;

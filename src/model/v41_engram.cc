@@ -85,23 +85,49 @@ bool is_prime(int64_t n) {
   return true;
 }
 
+// The primes of all tables and columns are one ascending run: a search that restarts and skips used ones continues it.
+class Primes {
+ public:
+  explicit Primes(int64_t from) : candidate_(from) {}
+  int64_t next() {
+    while (!is_prime(candidate_)) ++candidate_;
+    return candidate_++;
+  }
+
+ private:
+  int64_t candidate_;
+};
+
 constexpr size_t kMaxMapBytes = 64u << 20;
 
 }  // namespace
 
-Result<std::vector<int32_t>> read_engram_token_map(const std::string& path) {
-  DI_TRY(const std::string text, io::read_small_file(path, kMaxMapBytes));
+std::vector<int64_t> EngramHash::table_rows(const V41Config& config) {
+  const int32_t columns = (config.engram_max_ngram_size - 1) * config.engram_n_heads;
+  Primes primes(config.engram_vocab_size);
+  std::vector<int64_t> rows(config.engram_layer_ids.size(), 0);
+  for (int64_t& sum : rows)
+    for (int32_t column = 0; column < columns; ++column) sum += primes.next();
+  return rows;
+}
+
+Result<std::vector<int32_t>> engram_token_map_from_json(std::string_view json, const std::string& path) {
   simdjson::dom::parser parser;
   simdjson::dom::array ids;
-  if (parser.parse(text).get(ids) != simdjson::SUCCESS) return Error{Code::kCorruption, fmt::format("{}: not a JSON array", path)};
+  if (parser.parse(simdjson::padded_string(json)).get(ids) != simdjson::SUCCESS) return Error{Code::kCorruption, fmt::format("{}: not a JSON array", path)};
   std::vector<int32_t> map;
-  for (const auto element : ids) {
+  for (const simdjson::dom::element element : ids) {
     int64_t id = 0;
-    if (element.get(id) != simdjson::SUCCESS || id < 0 || id > INT32_MAX)
+    if (element.get(id) != simdjson::SUCCESS || id < 0 || id >= V41Config::kMaxVocab)
       return Error{Code::kCorruption, fmt::format("{}: entry {} is not an id", path, map.size())};
     map.push_back(static_cast<int32_t>(id));
   }
   return map;
+}
+
+Result<std::vector<int32_t>> read_engram_token_map(const std::string& path) {
+  DI_TRY(const std::string text, io::read_small_file(path, kMaxMapBytes));
+  return engram_token_map_from_json(text, path);
 }
 
 Result<EngramHash> EngramHash::create(const V41Config& config, std::vector<int32_t> token_map) {
@@ -118,18 +144,16 @@ Result<EngramHash> EngramHash::create(const V41Config& config, std::vector<int32
   hash.num_columns_ = (hash.max_ngram_ - 1) * hash.num_heads_;
   hash.pad_ = token_map[static_cast<size_t>(config.engram_pad_token_id)];
   hash.token_map_ = std::move(token_map);
-  // One ascending run of primes serves all tables and columns: a search that restarts and skips used ones continues it.
-  int64_t candidate = config.engram_vocab_size;
+  Primes primes(config.engram_vocab_size);
   const uint64_t bound = static_cast<uint64_t>(std::max<int64_t>(1, INT64_MAX / config.engram_compressed_vocab_size / 2));
   for (size_t table = 0; table < config.engram_layer_ids.size(); ++table) {
     NumpyGenerator generator(10007ull * static_cast<uint64_t>(config.engram_layer_ids[table]));
     for (int32_t k = 0; k < hash.max_ngram_; ++k) hash.multipliers_.push_back(static_cast<int64_t>(2 * generator.below(bound) + 1));
     int64_t offset = 0;
     for (int32_t column = 0; column < hash.num_columns_; ++column) {
-      while (!is_prime(candidate)) ++candidate;
-      hash.primes_.push_back(candidate);
+      hash.primes_.push_back(primes.next());
       hash.offsets_.push_back(offset);
-      offset += candidate++;
+      offset += hash.primes_.back();
     }
     if (offset != config.engram_num_embeddings[table])
       return Error{Code::kCorruption, fmt::format("engram_num_embeddings is {} for layer {}, but its primes add up to {}",

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -15,6 +16,7 @@ namespace deepinfer::model {
 // A JSON array of the compressed id of every token: the file that V41Config::engram_token_map names.
 // Errors: kNotFound, kIo, kCorruption (naming the file).
 Result<std::vector<int32_t>> read_engram_token_map(const std::string& path);
+Result<std::vector<int32_t>> engram_token_map_from_json(std::string_view json, const std::string& path);  // path: for messages
 
 class EngramHash {
  public:
@@ -24,6 +26,9 @@ class EngramHash {
   // token_map: compressed id of every token, below engram_compressed_vocab_size. Not looked at if the model has no Engram.
   // Errors: kCorruption (the map does not fit the config; table sizes are not the sums of the primes that the hash uses).
   static Result<EngramHash> create(const V41Config& config, std::vector<int32_t> token_map);
+
+  // Rows of each table, as the config's engram_num_embeddings must say: sums of the primes from engram_vocab_size on.
+  static std::vector<int64_t> table_rows(const V41Config& config);
 
   int32_t num_columns() const { return num_columns_; }  // rows read per position and table: (max n-gram - 1) * heads
   int32_t compress(TokenId token) const { return token_map_[static_cast<size_t>(token)]; }

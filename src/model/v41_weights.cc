@@ -1,20 +1,31 @@
 #include "model/v41_weights.h"
 
+#include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <functional>
+#include <numeric>
 #include <optional>
 
 namespace deepinfer::model {
 namespace {
 
-// Takes tensors by name and remembers which; keeps the first error, after which it only hands out nulls.
+// Takes tensors by name and remembers which; keeps the first error, after which it only hands out nulls. Without a checkpoint it lists
+// what would be taken, so that there is one place that knows the tensors.
 class Binder {
  public:
-  explicit Binder(const Checkpoint& checkpoint) : checkpoint_(checkpoint), used_(checkpoint.tensors().size(), false) {}
+  explicit Binder(const Checkpoint& checkpoint) : checkpoint_(&checkpoint), used_(checkpoint.tensors().size(), false) {}
+  explicit Binder(std::vector<V41Tensor>& list) : list_(&list) {}
+
+  bool failed() const { return error_.has_value(); }
 
   const std::byte* take(const std::string& name, DType dtype, const std::vector<int64_t>& shape) {
     if (error_) return nullptr;
-    const TensorView* tensor = checkpoint_.find(name);
+    if (list_ != nullptr) {
+      list_->push_back({name, dtype, shape});
+      return nullptr;
+    }
+    const TensorView* tensor = checkpoint_->find(name);
     if (tensor == nullptr) return fail(name, "is missing");
     if (tensor->dtype != dtype) {
       return fail(name, fmt::format("is in {}, {} is expected", dtype_info(tensor->dtype).name, dtype_info(dtype).name));
@@ -25,7 +36,7 @@ class Binder {
     if (const auto size = static_cast<uintptr_t>(dtype_info(dtype).block_bytes); reinterpret_cast<uintptr_t>(tensor->data.data()) % size != 0) {
       return fail(name, fmt::format("begins at an address that is no multiple of {} bytes: its file's header is not padded", size));
     }
-    used_[static_cast<size_t>(tensor - checkpoint_.tensors().data())] = true;
+    used_[static_cast<size_t>(tensor - checkpoint_->tensors().data())] = true;
     return tensor->data.data();
   }
 
@@ -38,8 +49,15 @@ class Binder {
   }
   Bf16Matrix matrix(const std::string& name, int64_t rows, int64_t cols) { return {values(name, rows, cols), rows, cols}; }
   Fp8Matrix fp8(const std::string& name, int64_t rows, int64_t cols) {
-    return {reinterpret_cast<const e4m3*>(take(name + ".weight", DType::kF8_E4M3, {rows, cols})),
-            reinterpret_cast<const e8m0*>(take(name + ".scale", DType::kF8_E8M0, {(rows + 31) / 32, cols / 32})), rows, cols};
+    const int64_t tile_rows = (rows + 31) / 32, tile_cols = cols / 32;
+    const Fp8Matrix m{reinterpret_cast<const e4m3*>(take(name + ".weight", DType::kF8_E4M3, {rows, cols})),
+                      reinterpret_cast<const e8m0*>(take(name + ".scale", DType::kF8_E8M0, {tile_rows, tile_cols})), rows, cols};
+    if (m.scales == nullptr) return m;
+    if (const void* nan = std::memchr(m.scales, 0xff, static_cast<size_t>(tile_rows * tile_cols))) {
+      const int64_t tile = static_cast<const e8m0*>(nan) - m.scales;
+      fail(name + ".scale", fmt::format("holds a NaN for tile [{}, {}]", tile / tile_cols, tile % tile_cols));
+    }
+    return m;
   }
   Fp4Matrix fp4(const std::string& name, int64_t rows, int64_t cols) {
     return {reinterpret_cast<const uint8_t*>(take(name + ".weight", DType::kI8, {rows, cols / 2})),
@@ -48,18 +66,19 @@ class Binder {
 
   Result<> finish() {
     for (size_t i = 0; i < used_.size() && !error_; ++i)
-      if (!used_[i]) fail(std::string(checkpoint_.tensors()[i].name), "is left over: a model of this configuration does not have it");
+      if (!used_[i]) fail(std::string(checkpoint_->tensors()[i].name), "is left over: a model of this configuration does not have it");
     if (error_) return *error_;
     return {};
   }
 
  private:
   std::nullptr_t fail(const std::string& tensor, const std::string& what) {
-    error_ = Error{Code::kCorruption, fmt::format("{}: tensor {} {}", checkpoint_.path(), tensor, what)};
+    if (!error_) error_ = Error{Code::kCorruption, fmt::format("{}: tensor {} {}", checkpoint_->path(), tensor, what)};
     return nullptr;
   }
 
-  const Checkpoint& checkpoint_;
+  const Checkpoint* checkpoint_ = nullptr;
+  std::vector<V41Tensor>* list_ = nullptr;
   std::vector<bool> used_;
   std::optional<Error> error_;
 };
@@ -85,10 +104,10 @@ void bind_experts(Binder& b, const V41Config& c, const std::string& p, int32_t n
   block.gate = b.matrix(p + "gate.weight", num_experts, hidden);
   block.gate_bias = b.floats(p + "gate.bias", {num_experts});
   block.gate_bias_vl = b.floats(p + "gate.bias_vl", {num_experts});
-  block.experts.resize(static_cast<size_t>(num_experts));
-  for (int32_t e = 0; e < num_experts; ++e) {
+  // A config may claim a million experts that no tensor stands for: the first that is missing ends it.
+  for (int32_t e = 0; e < num_experts && !b.failed(); ++e) {
     const std::string prefix = fmt::format("{}experts.{}.", p, e);
-    V41Expert& expert = block.experts[static_cast<size_t>(e)];
+    V41Expert& expert = block.experts.emplace_back();
     expert.w1 = b.fp4(prefix + "w1", inter, hidden);
     expert.w3 = b.fp4(prefix + "w3", inter, hidden);
     expert.w2 = b.fp4(prefix + "w2", hidden, inter);
@@ -180,15 +199,12 @@ V41VisionWeights bind_vision(Binder& b, const V41Config& c) {
   return w;
 }
 
-}  // namespace
-
-Result<V41Weights> bind_v41(const Checkpoint& checkpoint, const V41Config& c) {
-  Binder b(checkpoint);
+V41Weights bind_all(Binder& b, const V41Config& c) {
   V41Weights w;
   w.embed = b.matrix("embed.weight", c.vocab_size, c.hidden_size);
   w.head = b.matrix("head.weight", c.vocab_size, c.hidden_size);
   w.norm = b.vector("norm.weight", c.hidden_size);
-  for (int32_t layer = 0; layer < c.num_hidden_layers; ++layer) {
+  for (int32_t layer = 0; layer < c.num_hidden_layers && !b.failed(); ++layer) {
     w.layers.push_back(bind_block(b, c, fmt::format("layers.{}.", layer), c.n_routed_experts));
     bind_sources(b, c, layer, w.layers.back());
   }
@@ -197,8 +213,27 @@ Result<V41Weights> bind_v41(const Checkpoint& checkpoint, const V41Config& c) {
     w.draft_stages.push_back(bind_block(b, c, fmt::format("mtp.{}.", stage), c.dspark_n_routed_experts));
   if (c.num_draft_stages > 0) w.draft = bind_draft(b, c);
   if (c.vision) w.vision = bind_vision(b, c);
+  return w;
+}
+
+}  // namespace
+
+Result<V41Weights> bind_v41(const Checkpoint& checkpoint, const V41Config& config) {
+  Binder b(checkpoint);
+  V41Weights w = bind_all(b, config);
   DI_TRY(b.finish());
   return w;
+}
+
+int64_t V41Tensor::num_bytes() const {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{dtype_info(dtype).block_bytes}, std::multiplies<>());
+}
+
+std::vector<V41Tensor> v41_tensors(const V41Config& config) {
+  std::vector<V41Tensor> list;
+  Binder b(list);
+  bind_all(b, config);
+  return list;
 }
 
 }  // namespace deepinfer::model

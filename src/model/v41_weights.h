@@ -1,9 +1,13 @@
 // Every tensor of a DeepSeek-V4.1 checkpoint by its role, read where it lies in the mapping: nothing is copied or converted. Binding
 // checks that exactly the tensors which the config asks for are there, each with its dtype and shape (model.md 5.1), so that the
 // forward pass reads them without further checks. The pointers belong to the checkpoint, which must outlive the weights.
+//
+// Of the values only the block scales of dense matrices are looked at (a NaN there spoils every answer): megabytes, whatever the model.
+// Those of experts and Engram tables are tens of gigabytes; check_values() reads them on demand.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/half.h"
@@ -100,7 +104,17 @@ struct V41Weights {
   V41VisionWeights vision;          // if the config has vision
 };
 
-// Errors: kCorruption naming the file and the tensor: missing, of another shape or dtype, or left over.
+// Errors: kCorruption naming the file and the tensor: missing, of another shape or dtype, misaligned, with a NaN scale, or left over.
 Result<V41Weights> bind_v41(const Checkpoint& checkpoint, const V41Config& config);
+
+struct V41Tensor {
+  std::string name;
+  DType dtype;
+  std::vector<int64_t> shape;  // outermost first
+  int64_t num_bytes() const;
+};
+
+// The tensors that a checkpoint of this configuration consists of: exactly those that bind_v41 takes, in that order.
+std::vector<V41Tensor> v41_tensors(const V41Config& config);
 
 }  // namespace deepinfer::model
