@@ -4,9 +4,11 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 namespace deepinfer::io {
 namespace {
@@ -34,31 +36,70 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   const auto size = static_cast<size_t>(status.st_size);
   if (size == 0) {
     ::close(fd);
-    return MappedFile({});
+    return MappedFile({}, -1);
   }
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-  const int number = errno;
-  ::close(fd);  // the mapping keeps the file
-  if (address == MAP_FAILED) return system_error(path, number);
-  return MappedFile({static_cast<const std::byte*>(address), size});
+  if (address == MAP_FAILED) {
+    const int number = errno;
+    ::close(fd);
+    return system_error(path, number);
+  }
+  return MappedFile({static_cast<const std::byte*>(address), size}, fd);
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})), fd_(std::exchange(other.fd_, -1)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(bytes_, other.bytes_);
+  std::swap(fd_, other.fd_);
   return *this;
 }
 
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (fd_ >= 0) ::close(fd_);
+}
+
+// From the page that holds the first byte to that of the last; the mapping itself begins at a page and is padded to one.
+std::span<const std::byte> MappedFile::whole_pages(std::span<const std::byte> range) const {
+  CHECK(range.empty() || (range.data() >= bytes_.data() && range.data() + range.size() <= bytes_.data() + bytes_.size()));
+  const size_t begin = static_cast<size_t>(range.data() - bytes_.data()) / kPageBytes * kPageBytes;
+  const size_t end = (static_cast<size_t>(range.data() + range.size() - bytes_.data()) + kPageBytes - 1) / kPageBytes * kPageBytes;
+  return range.empty() ? range : std::span(bytes_.data() + begin, end - begin);
+}
+
+void MappedFile::read_ahead(std::span<const std::byte> range) const {
+  // Linux reads no more for one call than the device's read-ahead window, 128 KiB by default, and forgets the rest.
+  constexpr size_t kWindow = 128 << 10;
+  const auto pages = whole_pages(range);
+  for (size_t at = 0; at < pages.size(); at += kWindow)
+    ::madvise(const_cast<std::byte*>(pages.data() + at), std::min(kWindow, pages.size() - at), MADV_WILLNEED);
+}
+
+void MappedFile::evict(std::span<const std::byte> range) const {
+  const auto pages = whole_pages(range);
+  if (pages.empty()) return;
+  // In this order: the cache does not let go of what is mapped.
+  ::madvise(const_cast<std::byte*>(pages.data()), pages.size(), MADV_DONTNEED);
+  ::posix_fadvise(fd_, pages.data() - bytes_.data(), static_cast<off_t>(pages.size()), POSIX_FADV_DONTNEED);
+}
+
+void MappedFile::expect_random(std::span<const std::byte> range) const {
+  const auto pages = whole_pages(range);
+  if (!pages.empty()) ::madvise(const_cast<std::byte*>(pages.data()), pages.size(), MADV_RANDOM);
+}
+
+int64_t MappedFile::resident_bytes(std::span<const std::byte> range) const {
+  const auto pages = whole_pages(range);
+  std::vector<unsigned char> present(pages.size() / kPageBytes);
+  if (present.empty() || ::mincore(const_cast<std::byte*>(pages.data()), pages.size(), present.data()) != 0) return 0;
+  return std::count_if(present.begin(), present.end(), [](unsigned char p) { return (p & 1) != 0; }) * static_cast<int64_t>(kPageBytes);
 }
 
 void MappedFile::release(std::span<const std::byte> range) const {
   CHECK(range.empty() || (range.data() >= bytes_.data() && range.data() + range.size() <= bytes_.data() + bytes_.size()));
-  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = (reinterpret_cast<uintptr_t>(range.data()) + page - 1) / page * page;
-  const auto end = reinterpret_cast<uintptr_t>(range.data() + range.size()) / page * page;
+  const auto begin = (reinterpret_cast<uintptr_t>(range.data()) + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const auto end = reinterpret_cast<uintptr_t>(range.data() + range.size()) / kPageBytes * kPageBytes;
   // Advice only: a kernel that refuses keeps the pages, which costs memory and nothing else.
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }

@@ -27,10 +27,21 @@ class MappedFile {
   // are read from the file again if touched.
   void release(std::span<const std::byte> range) const;
 
+  // For files larger than memory; all in whole pages, those that `range` touches in part included.
+  void read_ahead(std::span<const std::byte> range) const;   // starts reading; returns at once
+  void evict(std::span<const std::byte> range) const;        // out of this process and out of the system's cache, unless another maps them
+  void expect_random(std::span<const std::byte> range) const;  // a page that is touched is read alone, without its neighbours
+  int64_t resident_bytes(std::span<const std::byte> range) const;  // in the system's cache; slow, for tests and measurements
+
  private:
-  explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  MappedFile(std::span<const std::byte> bytes, int fd) : bytes_(bytes), fd_(fd) {}
+  std::span<const std::byte> whole_pages(std::span<const std::byte> range) const;
+
   std::span<const std::byte> bytes_;
+  int fd_ = -1;
 };
+
+constexpr size_t kPageBytes = 4096;  // of memory; the unit of the above
 
 // The whole of a small file. Errors: as open(), and kResourceExhausted if it is longer than max_bytes.
 Result<std::string> read_small_file(const std::string& path, size_t max_bytes);

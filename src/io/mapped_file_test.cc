@@ -1,6 +1,8 @@
 #include "io/mapped_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 #include <cstdio>
 #include <fstream>
 #include <utility>
@@ -31,6 +33,34 @@ TEST(MappedFile, ReadsWhatIsThere) {
   moved.release(moved.bytes());                // released pages are read again
   moved.release(moved.bytes().subspan(5, 7));  // no whole page: nothing happens
   EXPECT_EQ(text(moved.bytes()), content);
+  std::remove(path.c_str());
+}
+
+// Whole pages come and go as told, and the bytes are the same whenever they are read.
+TEST(MappedFile, KeepsWhatItIsTold) {
+  std::string content(5 << 20, 'x');
+  for (size_t i = 0; i < content.size(); i += 97) content[i] = static_cast<char>(i);
+  const std::string path = temporary_file("pages", content);
+  const int fd = ::open(path.c_str(), O_RDONLY);
+  ::fsync(fd);  // pages that are not on the disk yet cannot be evicted
+  ::close(fd);
+  const auto file = MappedFile::open(path);
+  ASSERT_TRUE(file);
+  const auto bytes = file->bytes();
+  file->evict(bytes);
+  if (file->resident_bytes(bytes) > 0) {
+    std::remove(path.c_str());
+    GTEST_SKIP() << "this file system keeps pages that are given back";
+  }
+  file->expect_random(bytes);
+  EXPECT_EQ(text(bytes.subspan(10'000, 3)), content.substr(10'000, 3));
+  EXPECT_EQ(file->resident_bytes(bytes), 4096);
+  file->read_ahead(bytes.subspan(1'000'000, 3'000'000));
+  EXPECT_EQ(text(bytes.subspan(1'000'000, 3'000'000)), std::string_view(content).substr(1'000'000, 3'000'000));
+  EXPECT_EQ(file->resident_bytes(bytes), 4096 + (4'000'000 + 4095) / 4096 * 4096 - 1'000'000 / 4096 * 4096);
+  file->evict(bytes.subspan(1'000'000, 3'000'000));
+  EXPECT_EQ(file->resident_bytes(bytes), 4096);
+  EXPECT_EQ(text(bytes), content);
   std::remove(path.c_str());
 }
 

@@ -11,4 +11,8 @@ const TensorView* Checkpoint::find(std::string_view name) const {
   return it != all.end() && it->name == name ? &*it : nullptr;
 }
 
+void Checkpoint::release(const TensorView& tensor) const {
+  if (const io::MappedFile* mapping = mapping_of(tensor)) mapping->release(tensor.data);
+}
+
 }  // namespace deepinfer::model

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "io/mapped_file.h"
 #include "kernels/dtype.h"
 
 namespace deepinfer::model {
@@ -27,6 +28,11 @@ struct TensorView {
   }
 };
 
+// The parameters that a tensor's elements are: packed e2m1 holds two in each, block scales of their own tensor are none.
+constexpr int64_t num_parameters(DType dtype, int64_t num_elements) {
+  return dtype == DType::kF8_E8M0 ? 0 : dtype == DType::kI8 ? 2 * num_elements : num_elements;
+}
+
 class Checkpoint {
  public:
   virtual ~Checkpoint() = default;
@@ -34,7 +40,9 @@ class Checkpoint {
   virtual std::span<const TensorView> tensors() const = 0;     // sorted by name
   const TensorView* find(std::string_view name) const;          // null: not there
   // Tells the kernel that a range of the mapping will not be read again (after packing), so that it does not count as resident.
-  virtual void release(const TensorView& tensor) const = 0;
+  void release(const TensorView& tensor) const;
+  // The file that holds a tensor's bytes; null: they are borrowed, not mapped.
+  virtual const io::MappedFile* mapping_of(const TensorView& tensor) const = 0;
 };
 
 }  // namespace deepinfer::model

@@ -25,7 +25,7 @@ class FakeCheckpoint final : public Checkpoint {
   }
   const std::string& path() const override { return path_; }
   std::span<const TensorView> tensors() const override { return views_; }
-  void release(const TensorView&) const override {}
+  const io::MappedFile* mapping_of(const TensorView&) const override { return nullptr; }
   std::vector<std::vector<std::byte>>& storage() { return storage_; }
   std::vector<TensorView>& views() { return views_; }
 

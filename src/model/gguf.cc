@@ -299,9 +299,7 @@ Result<std::unique_ptr<GgufFile>> GgufFile::parse(std::span<const std::byte> byt
   return file;
 }
 
-void GgufFile::release(const TensorView& tensor) const {
-  if (mapping_) mapping_->release(tensor.data);
-}
+const io::MappedFile* GgufFile::mapping_of(const TensorView&) const { return mapping_ ? &*mapping_ : nullptr; }
 
 const GgufFile::Entry* GgufFile::entry(std::string_view key) const {
   const auto it =

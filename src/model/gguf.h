@@ -45,7 +45,7 @@ class GgufFile final : public Checkpoint {
 
   const std::string& path() const override { return path_; }
   std::span<const TensorView> tensors() const override { return tensors_; }
-  void release(const TensorView& tensor) const override;
+  const io::MappedFile* mapping_of(const TensorView& tensor) const override;
   std::span<const UnsupportedTensor> unsupported_tensors() const { return unsupported_; }
   uint32_t version() const { return version_; }
 

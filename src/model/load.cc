@@ -13,8 +13,6 @@
 namespace deepinfer::model {
 namespace {
 
-constexpr size_t kMaxConfigBytes = 16u << 20;
-
 struct V41Bound {
   V41Weights weights;
   EngramHash engram;
@@ -83,8 +81,12 @@ Result<> check_model(const ModelFile& file, const ModelConfig& config, const Loa
 Result<std::unique_ptr<Model>> load_model(ModelFile file, const ModelConfig& config, const LoadOptions& options, Workers& workers) {
   if (const auto* c = std::get_if<V41Config>(&config)) {
     DI_TRY(V41Bound bound, bind_all(file, *c, options));
-    return std::unique_ptr<Model>(V41::create(*c, std::move(bound.weights), std::move(bound.engram), take_checkpoint(std::move(file)), options.isa));
+    DI_TRY(auto memory, V41Memory::create(*c, file.checkpoint(), options.memory));
+    return std::unique_ptr<Model>(
+        V41::create(*c, std::move(bound.weights), std::move(bound.engram), take_checkpoint(std::move(file)), options.isa, std::move(memory)));
   }
+  if (options.memory.engram_bytes || options.memory.expert_bytes)
+    return Error{Code::kUnsupported, fmt::format("{}: --engram-memory and --expert-memory are for DeepSeek-V4.1 models", file.checkpoint().path())};
   const DenseConfig& c = std::get<DenseConfig>(config);
   DI_TRY(const DenseWeights weights, bind_dense(file.checkpoint(), c));
   return std::unique_ptr<Model>(make_dense_model(c, weights, take_checkpoint(std::move(file)), dense_options(options), workers));

@@ -14,6 +14,7 @@
 #include "model/model.h"
 #include "model/model_file.h"
 #include "model/v41_config.h"
+#include "model/v41_memory.h"
 
 namespace deepinfer::model {
 
@@ -36,6 +37,7 @@ struct LoadOptions {
   std::optional<KvFormat> kv_format;    // none: bf16, or f32 with Activations::kF32
   Isa isa = default_isa();
   std::vector<int32_t> engram_tokens{};  // if needs_engram_tokens(): compressed id of every token (tokenizer/engram_map.h)
+  V41MemoryLimits memory{};              // of DeepSeek-V4.1 models
 };
 
 // A DeepSeek-V4.1 whose folder does not name the map from tokens to compressed ids: it follows from the tokenizer.

@@ -11,6 +11,8 @@
 namespace deepinfer::model {
 namespace {
 
+constexpr const char* kIndexName = "model.safetensors.index.json";
+
 // The dtypes of the format. Those without one of ours are well formed but not computed with here; adding one is a line.
 struct FileDType {
   std::string_view name;
@@ -151,23 +153,35 @@ Result<std::unique_ptr<Safetensors>> Safetensors::parse(std::span<const std::byt
   return out;
 }
 
+Result<std::unique_ptr<Safetensors>> Safetensors::parse_shards(std::string_view index, const FindShard& shard, const std::string& folder) {
+  std::unique_ptr<Safetensors> out(new Safetensors);
+  out->path_ = folder;
+  DI_TRY(out->add_shards(index, shard, folder));
+  DI_TRY(out->finish());
+  return out;
+}
+
 Result<std::unique_ptr<Safetensors>> Safetensors::open(const std::string& path) {
   std::unique_ptr<Safetensors> out(new Safetensors);
   out->path_ = path;
   std::error_code ignored;
   std::string file = path;
   if (std::filesystem::is_directory(path, ignored)) {
-    const std::string index_path = path + "/model.safetensors.index.json";
-    const auto index = io::read_small_file(index_path, kMaxIndexBytes);
+    const auto index = io::read_small_file(path + "/" + kIndexName, kMaxIndexBytes);
     if (index) {
-      DI_TRY(out->open_shards(path, *index, index_path));
+      const auto map_shard = [&](const std::string& name) -> Result<std::span<const std::byte>> {
+        DI_TRY(auto mapping, io::MappedFile::open(path + "/" + name));
+        out->mappings_.push_back(std::move(mapping));
+        return out->mappings_.back().bytes();
+      };
+      DI_TRY(out->add_shards(*index, map_shard, path));
       DI_TRY(out->finish());
       return out;
     }
     if (index.error().code != Code::kNotFound) return index.error();
     file = path + "/model.safetensors";
     if (!std::filesystem::exists(file, ignored)) {
-      return Error{Code::kNotFound, path + ": neither model.safetensors nor model.safetensors.index.json is in this folder"};
+      return Error{Code::kNotFound, path + ": neither model.safetensors nor " + kIndexName + " is in this folder"};
     }
   }
   DI_TRY(auto mapping, io::MappedFile::open(file));
@@ -223,7 +237,8 @@ Result<> Safetensors::add_file(std::span<const std::byte> bytes, const std::stri
   return check_cover(std::move(spans), data.size(), path);
 }
 
-Result<> Safetensors::open_shards(const std::string& folder, std::string_view index, const std::string& index_path) {
+Result<> Safetensors::add_shards(std::string_view index, const FindShard& shard_bytes, const std::string& folder) {
+  const std::string index_path = folder + "/" + kIndexName;
   simdjson::dom::parser parser;
   simdjson::dom::object object, weight_map;
   const auto error = parser.parse(index.data(), index.size()).get(object);
@@ -247,11 +262,10 @@ Result<> Safetensors::open_shards(const std::string& folder, std::string_view in
   if (shards.empty()) return corrupt(index_path, "weight_map is empty");
   for (auto& [shard, expected] : shards) {
     const std::string path = fmt::format("{}/{}", folder, shard);
-    auto mapping = io::MappedFile::open(path);
-    if (!mapping) return Error{mapping.error().code, fmt::format("{}, named in {}", mapping.error().message, index_path)};
-    mappings_.push_back(std::move(*mapping));
+    const auto bytes = shard_bytes(shard);
+    if (!bytes) return Error{bytes.error().code, fmt::format("{}, named in {}", bytes.error().message, index_path)};
     const size_t first = tensors_.size();
-    DI_TRY(add_file(mappings_.back().bytes(), path));
+    DI_TRY(add_file(*bytes, path));
     for (size_t i = first; i < tensors_.size(); ++i) {
       const auto it = expected.find(std::string(tensors_[i].name));
       if (it == expected.end())
@@ -273,11 +287,12 @@ Result<> Safetensors::finish() {
   return {};
 }
 
-void Safetensors::release(const TensorView& tensor) const {
-  for (const auto& mapping : mappings_) {
-    const auto all = mapping.bytes();
-    if (tensor.data.data() >= all.data() && tensor.data.data() < all.data() + all.size()) return mapping.release(tensor.data);
-  }
+const io::MappedFile* Safetensors::mapping_of(const TensorView& tensor) const {
+  const auto holds = [&](const io::MappedFile& file) {
+    return tensor.data.data() >= file.bytes().data() && tensor.data.data() < file.bytes().data() + file.bytes().size();
+  };
+  const auto found = std::find_if(mappings_.begin(), mappings_.end(), holds);
+  return found == mappings_.end() ? nullptr : &*found;
 }
 
 }  // namespace deepinfer::model

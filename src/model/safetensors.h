@@ -8,6 +8,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,15 +33,18 @@ class Safetensors final : public Checkpoint {
   static Result<std::unique_ptr<Safetensors>> open(const std::string& path);
   // One file's bytes, which must outlive the result; `path` is for messages.
   static Result<std::unique_ptr<Safetensors>> parse(std::span<const std::byte> bytes, const std::string& path);
+  // A folder of shards by their bytes: shard(file name) gives them, to outlive the result.
+  using FindShard = std::function<Result<std::span<const std::byte>>(const std::string& name)>;
+  static Result<std::unique_ptr<Safetensors>> parse_shards(std::string_view index, const FindShard& shard, const std::string& folder);
 
   const std::string& path() const override { return path_; }
   std::span<const TensorView> tensors() const override { return tensors_; }
-  void release(const TensorView& tensor) const override;
+  const io::MappedFile* mapping_of(const TensorView& tensor) const override;
 
  private:
   Safetensors() = default;
   Result<> add_file(std::span<const std::byte> bytes, const std::string& path);
-  Result<> open_shards(const std::string& folder, std::string_view index, const std::string& index_path);
+  Result<> add_shards(std::string_view index, const FindShard& shard, const std::string& folder);
   Result<> finish();
 
   std::string path_;

@@ -19,15 +19,6 @@ void resize(Array& v, int64_t rows, int64_t cols) {
   v.resize(static_cast<size_t>(rows * cols));
 }
 
-uint64_t count_parameters(const Checkpoint& checkpoint) {
-  uint64_t n = 0;
-  for (const TensorView& tensor : checkpoint.tensors()) {
-    if (tensor.dtype == DType::kF8_E8M0) continue;  // scales
-    n += static_cast<uint64_t>(tensor.num_elements()) * (tensor.dtype == DType::kI8 ? 2 : 1);
-  }
-  return n;
-}
-
 }  // namespace
 
 void V41Step::reserve(const ModelLimits& limits, int num_threads) {
@@ -75,6 +66,10 @@ void V41Step::reserve(const ModelLimits& limits, int num_threads) {
   b.expert_first.resize(static_cast<size_t>(c.n_routed_experts) + 1);
   resize(b.hidden8, rows * (k + 1), c.moe_intermediate_size);
   resize(b.engram8, rows, columns);
+  if (p_.memory != nullptr) {
+    resize(b.engram_ids, rows, p_.engram.num_columns());
+    resize(b.wanted_experts, c.n_routed_experts, 1);
+  }
   resize(b.engram_out, rows, (kHyperStreams + 1) * d);
   resize(b.final16, limits.max_logit_rows, d);
   // floats, one at a time: scores of a context's rows and blocks; expert scores; angles.
@@ -98,6 +93,10 @@ void V41Step::plan(const StepBatch& batch, std::byte* arena, float* logits, V41O
   logits_ = logits;
   observer_ = observer;
   plan_rows();
+  // Reading of table rows begins before the first layer: which they are follows from the tokens.
+  if (p_.memory != nullptr && p_.memory->reads_tables())
+    for (size_t table = 0; table < p_.weights.engrams.size(); ++table)
+      want_engram_rows(static_cast<int32_t>(table), 0, p_.memory->positions_at_a_time(num_rows()));
 }
 
 void V41Step::plan_rows() {
@@ -174,6 +173,7 @@ void V41Step::embed(Team& team) {
     const bf16* in = embedding(row);
     float* streams = b_.streams.data() + r * kHyperStreams * d;
     for (int64_t i = 0; i < d; ++i) streams[i] = to_f32(in[i]);
+    if (observer_ != nullptr) std::copy_n(streams, d, b_.u.data() + r * d);
     for (int32_t k = 1; k < kHyperStreams; ++k) std::copy_n(streams, d, streams + k * d);
     const float first[kHyperStreams] = {1, 0, 0, 0};
     std::copy_n(first, kHyperStreams, b_.pre.data() + r * kHyperStreams);
@@ -181,13 +181,12 @@ void V41Step::embed(Team& team) {
     p_.compressed_rope.angles(row.position, b_.compressed_angles.data() + r * rope);
   }
   team.barrier();
+  observe("embed", -1, d, b_.u.data(), team);
 }
 
-// The dequantised table rows of one position, one after the other. (They are fp8 numbers with a scale for each 32: another round trip
-// would change nothing.)
-void V41Step::engram_row(int32_t table, int64_t r, bf16* out) const {
+// The rows of a table that one position reads.
+void V41Step::engram_ids(int32_t table, int64_t r, int64_t* ids) const {
   const V41Config& c = p_.config;
-  const V41Engram& engram = p_.weights.engrams[static_cast<size_t>(table)];
   const V41Row& row = rows_[static_cast<size_t>(r)];
   const SequenceRows& seq = sequence(row);
   std::array<int32_t, EngramHash::kMaxNgram> recent;
@@ -199,13 +198,44 @@ void V41Step::engram_row(int32_t table, int64_t r, bf16* out) const {
     const bool dead = position < 0 || token == c.image_token_id;
     recent[static_cast<size_t>(k)] = dead ? EngramHash::kDead : p_.engram.compress(token);
   }
+  p_.engram.rows(table, std::span(recent).first(static_cast<size_t>(c.engram_max_ngram_size)), ids);
+}
+
+// The dequantised table rows of one position, one after the other. (They are fp8 numbers with a scale for each 32: another round trip
+// would change nothing.)
+void V41Step::engram_row(int32_t table, int64_t r, bf16* out) const {
+  const V41Engram& engram = p_.weights.engrams[static_cast<size_t>(table)];
   std::array<int64_t, 64 * EngramHash::kMaxNgram> ids;
-  p_.engram.rows(table, std::span(recent).first(static_cast<size_t>(c.engram_max_ngram_size)), ids.data());
-  const int64_t dim = c.engram_head_dim;
+  engram_ids(table, r, ids.data());
+  const int64_t dim = p_.config.engram_head_dim;
   for (int32_t column = 0; column < p_.engram.num_columns(); ++column) {
     const int64_t id = ids[static_cast<size_t>(column)];
     DCHECK(id >= 0 && id < engram.num_rows);
     dequantize_fp8(engram.codes + id * dim, engram.scales + id * dim / 32, dim, out + column * dim, p_.isa);
+  }
+}
+
+// Asks for the table rows of `count` positions from active row `first` on; on one thread.
+void V41Step::want_engram_rows(int32_t table, int64_t first, int64_t count) {
+  const int64_t columns = p_.engram.num_columns();
+  for (int64_t i = 0; i < count; ++i) engram_ids(table, first + i, b_.engram_ids.data() + i * columns);
+  p_.memory->want_rows(table, std::span(b_.engram_ids).first(static_cast<size_t>(count * columns)));
+}
+
+// Table rows of all active rows, in pieces that the bound of the tables holds. No barrier at the end.
+void V41Step::gather_engram_rows(int32_t table, Team& team) {
+  const int64_t cols = p_.weights.engrams[static_cast<size_t>(table)].wkv.cols;
+  const bool bounded = p_.memory != nullptr && p_.memory->bounds_tables();
+  const int64_t piece = bounded ? p_.memory->positions_at_a_time(num_rows()) : num_rows();
+  for (int64_t first = 0; first < num_rows(); first += piece) {
+    const int64_t count = std::min(piece, num_rows() - first);
+    if (bounded) {
+      team.barrier();  // nobody reads the piece before any more
+      if (team.index() == 0) want_engram_rows(table, first, count);
+      team.barrier();
+    }
+    const auto [begin, end] = team.range(count);
+    for (int64_t r = first + begin; r < first + end; ++r) engram_row(table, r, b_.engram8.data() + r * cols);
   }
 }
 
@@ -214,11 +244,12 @@ void V41Step::engram(int32_t layer, Team& team) {
   const int32_t table = c.engram_index(layer);
   const V41Engram& weights = p_.weights.engrams[static_cast<size_t>(table)];
   const int64_t d = c.hidden_size, cols = weights.wkv.cols;
-  const auto [begin, end] = team.range(num_rows());
-  for (int64_t r = begin; r < end; ++r) engram_row(table, r, b_.engram8.data() + r * cols);
+  observe_engram_ids(layer, team);
+  gather_engram_rows(table, team);
   team.barrier();
   linear(rows16(b_.engram8, cols), weights.wkv, {b_.engram_out.data(), (kHyperStreams + 1) * d, true}, p_.isa, team);
   team.barrier();
+  const auto [begin, end] = team.range(num_rows());
   for (int64_t r = begin; r < end; ++r) {
     if (rows_[static_cast<size_t>(r)].image) continue;  // gate 0
     const float* out = b_.engram_out.data() + r * (kHyperStreams + 1) * d;
@@ -256,6 +287,7 @@ void V41Step::enter_sublayer(std::string_view name, int32_t layer, const HyperWe
     std::copy_n(coefficients.pre, kHyperStreams, pre);
     v41_norm(b_.u.data() + r * d, norm, d, p_.config.rms_norm_eps, b_.x.data() + r * d, p_.isa);
   }
+  observe(name == "attn_in" ? "hc.attn" : "hc.ffn", layer, sizeof(HyperCoefficients) / sizeof(float), reinterpret_cast<float*>(b_.coefficients.data()), team);
   observe(name, layer, d, b_.x.data(), team);
   for (int64_t r = begin; r < end; ++r) {
     round_to_bf16(b_.x.data() + r * d, d, b_.x16.data() + r * d, p_.isa);
@@ -309,15 +341,22 @@ void V41Step::head(Team& team) {
   team.barrier();  // the streams of a row that has logits may be another thread's
   const int64_t wanted = static_cast<int64_t>(batch_.logit_rows.size());
   const auto [begin, end] = team.range(wanted);
-  for (int64_t i = begin; i < end; ++i) {
+  const auto active_row = [&](int64_t i) {
     const auto at = std::lower_bound(step_row_.begin(), step_row_.end(), batch_.logit_rows[static_cast<size_t>(i)]);
     CHECK(at != step_row_.end() && *at == batch_.logit_rows[static_cast<size_t>(i)]);  // a row that narrowing drops has no logits
-    const int64_t r = at - step_row_.begin();
-    float* u = b_.u.data() + r * d;
-    hyper_collapse(hyper_params(), b_.pre.data() + r * kHyperStreams, b_.streams.data() + r * kHyperStreams * d, u, p_.isa);
+    return at - step_row_.begin();
+  };
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t r = active_row(i);
+    hyper_collapse(hyper_params(), b_.pre.data() + r * kHyperStreams, b_.streams.data() + r * kHyperStreams * d, b_.u.data() + r * d, p_.isa);
+  }
+  observe("final_u", -1, d, b_.u.data(), team);  // of rows that have logits
+  for (int64_t i = begin; i < end; ++i) {
+    float* u = b_.u.data() + active_row(i) * d;
     v41_norm(u, p_.weights.norm, d, c.rms_norm_eps, u, p_.isa);
     round_to_bf16(u, d, b_.final16.data() + i * d, p_.isa);
   }
+  observe("final_norm", -1, d, b_.u.data(), team);
   team.barrier();
   linear({b_.final16.data(), d, wanted}, p_.weights.head, {logits_, c.vocab_size, false}, p_.isa, team);
   team.barrier();
@@ -337,32 +376,51 @@ void V41Step::observe(std::string_view name, int32_t layer, int64_t width, const
   team.barrier();
 }
 
+void V41Step::observe(std::string_view name, int32_t layer, int64_t width, const void* bytes, Team& team) {
+  if (observer_ == nullptr) return;
+  team.barrier();
+  if (team.index() == 0) observer_->bytes(name, layer, num_rows(), width, static_cast<const uint8_t*>(bytes));
+  team.barrier();
+}
+
+void V41Step::observe_engram_ids(int32_t layer, Team& team) {
+  if (observer_ == nullptr || team.index() != 0) return;
+  const int64_t columns = p_.engram.num_columns();
+  std::vector<int64_t> ids(static_cast<size_t>(num_rows() * columns));
+  for (int64_t r = 0; r < num_rows(); ++r) engram_ids(p_.config.engram_index(layer), r, ids.data() + r * columns);
+  observer_->integers("engram_ids", layer, num_rows(), columns, std::vector<int32_t>(ids.begin(), ids.end()).data());
+}
+
 namespace {
 
 class V41Model final : public V41 {
  public:
-  V41Model(V41Config config, V41Weights weights, EngramHash engram, std::unique_ptr<Checkpoint> checkpoint, Isa isa)
+  V41Model(V41Config config, V41Weights weights, EngramHash engram, std::unique_ptr<Checkpoint> checkpoint, std::unique_ptr<V41Memory> memory, Isa isa)
       : config_(std::move(config)),
         weights_(std::move(weights)),
         engram_(std::move(engram)),
         checkpoint_(std::move(checkpoint)),
+        memory_(std::move(memory)),
         layout_(config_),
         plain_rope_(config_, false),
         compressed_rope_(config_, true),
-        parts_{config_, weights_, engram_, layout_, plain_rope_, compressed_rope_, isa},
+        parts_{config_, weights_, engram_, layout_, plain_rope_, compressed_rope_, isa, memory_.get()},
         step_(parts_, buffers_) {
     info_.architecture = "deepseek_v41";
     info_.vocab_size = config_.vocab_size;
     info_.max_context = config_.max_position_embeddings;
     info_.hidden_size = config_.hidden_size;
     info_.num_layers = config_.num_hidden_layers;
-    info_.num_parameters = count_parameters(*checkpoint_);
-    for (const TensorView& tensor : checkpoint_->tensors()) info_.weight_bytes += tensor.data.size();
+    for (const TensorView& tensor : checkpoint_->tensors()) {
+      info_.num_parameters += static_cast<uint64_t>(num_parameters(tensor.dtype, tensor.num_elements()));
+      info_.weight_bytes += tensor.data.size();
+    }
   }
 
   const ModelInfo& info() const override { return info_; }
   const KvLayout& kv_layout() const override { return layout_.declaration(); }
   const V41Config& config() const override { return config_; }
+  const V41Memory* memory() const override { return memory_.get(); }
   void observe(V41Observer* observer) override { observer_ = observer; }
 
   void reserve(const ModelLimits& limits, Workers& workers) override {
@@ -383,6 +441,7 @@ class V41Model final : public V41 {
   V41Weights weights_;
   EngramHash engram_;
   std::unique_ptr<Checkpoint> checkpoint_;
+  std::unique_ptr<V41Memory> memory_;
   V41Layout layout_;
   V41Rope plain_rope_, compressed_rope_;
   V41Parts parts_;
@@ -395,8 +454,9 @@ class V41Model final : public V41 {
 
 }  // namespace
 
-std::unique_ptr<V41> V41::create(V41Config config, V41Weights weights, EngramHash engram, std::unique_ptr<Checkpoint> checkpoint, Isa isa) {
-  return std::make_unique<V41Model>(std::move(config), std::move(weights), std::move(engram), std::move(checkpoint), isa);
+std::unique_ptr<V41> V41::create(V41Config config, V41Weights weights, EngramHash engram, std::unique_ptr<Checkpoint> checkpoint,
+                                 Isa isa, std::unique_ptr<V41Memory> memory) {
+  return std::make_unique<V41Model>(std::move(config), std::move(weights), std::move(engram), std::move(checkpoint), std::move(memory), isa);
 }
 
 }  // namespace deepinfer::model

@@ -12,26 +12,30 @@
 #include "model/model.h"
 #include "model/v41_config.h"
 #include "model/v41_engram.h"
+#include "model/v41_memory.h"
 #include "model/v41_weights.h"
 
 namespace deepinfer::model {
 
-// Sees what a step computes, for comparison with the goldens: names as there ("attn_in", "X", …). Called by one thread at a time, between
-// barriers. rows: the step's rows that the array has, in order. It may write into "attn_in" and "ffn_in", the inputs of the sublayers,
+// Sees what a step computes, for comparison with the goldens: names as there ("attn_in", "X", …), layer -1 for what belongs to none. Called
+// by one thread at a time, between barriers. rows: the step's rows that the array has, in order. It may write into "attn_in" and "ffn_in", the inputs of the sublayers,
 // so that one operation can be judged without the noise of those before it.
 class V41Observer {
  public:
   virtual ~V41Observer() = default;
   virtual void floats(std::string_view name, int32_t layer, int64_t num_rows, int64_t width, float* data) = 0;
   virtual void integers(std::string_view name, int32_t layer, int64_t num_rows, int64_t width, const int32_t* data) = 0;
+  virtual void bytes(std::string_view, int32_t /*layer*/, int64_t /*num_rows*/, int64_t /*width*/, const uint8_t*) {}
 };
 
 class V41 : public Model {
  public:
-  // weights: bound from `checkpoint` with `config`, read through its mapping for as long as the model lives.
+  // weights: bound from `checkpoint` with `config`, read through its mapping for as long as the model lives. memory: of the same
+  // checkpoint; null: no bound.
   static std::unique_ptr<V41> create(V41Config config, V41Weights weights, EngramHash engram, std::unique_ptr<Checkpoint> checkpoint,
-                                     Isa isa = default_isa());
+                                     Isa isa = default_isa(), std::unique_ptr<V41Memory> memory = nullptr);
   virtual const V41Config& config() const = 0;
+  virtual const V41Memory* memory() const = 0;
   virtual void observe(V41Observer* observer) = 0;  // null: nobody looks
 };
 

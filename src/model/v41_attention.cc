@@ -153,6 +153,8 @@ void V41Step::queries(int32_t layer, Team& team) {
   }
   team.barrier();
   observe("window_rows", layer, dim, b_.kv.data(), team);
+  observe("window_codes", layer, dim, b_.window_codes.data(), team);
+  observe("window_scales", layer, dim / 32, b_.window_scales.data(), team);
   const Bf16Rows qr = rows16(b_.qr8, c.q_lora_rank);
   linear(qr, w.wq_b, {b_.q.data(), c.num_attention_heads * dim, true}, p_.isa, team);
   if (c.is_index_source(layer)) linear(qr, w.index_wq_b, {b_.index_q.data(), int64_t{c.index_n_heads} * c.index_head_dim, true}, p_.isa, team);
@@ -180,6 +182,7 @@ void V41Step::select_rows(int32_t layer, Team& team) {
   }
   team.barrier();
   observe("index", layer, p_.config.index_topk, b_.selected.data(), team);
+  if (layer == p_.config.candidate_source_layer_id) observe("candidates", layer, b_.max_blocks, b_.candidates.data(), team);
 }
 
 // Scores of a row, whose index queries are rotated and rounded here, against index keys [begin, end) of the layer's source; begin is the

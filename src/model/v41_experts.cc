@@ -1,4 +1,4 @@
-// The mixture-of-experts sublayer of a step, in three regions between barriers: the router; hidden activations of every chosen expert; the
+// The mixture-of-experts sublayer of a step, in three regions between barriers: the router; hidden activations of every chosen expert; their
 // second products, whose threads each own some columns of the stream and add the experts in the order of the official code: routed ones
 // by ascending number, the shared one last.
 #include <algorithm>
@@ -13,10 +13,33 @@ namespace deepinfer::model {
 
 void V41Step::experts(int32_t layer, Team& team) {
   route(layer, team);
-  hidden_units(layer, team);
-  team.barrier();
-  output_units(layer, team);
-  team.barrier();
+  const auto num_experts = static_cast<int32_t>(block(layer).experts.size());
+  for (int32_t first = 0, end = 0; first < num_experts; first = end) {
+    end = end_of_turn(first);
+    if (first > 0 && team.index() == 0) want_experts(layer, first);
+    hidden_units(layer, first, end, team);
+    team.barrier();
+    output_units(layer, first, end, team);
+    team.barrier();
+  }
+}
+
+// All experts are computed in one turn, unless memory holds fewer than were chosen.
+int32_t V41Step::end_of_turn(int32_t first_expert) const {
+  const auto num_experts = static_cast<int32_t>(b_.expert_first.size()) - 1;
+  if (!bounds_experts()) return num_experts;
+  int32_t end = first_expert;
+  for (int32_t room = p_.memory->experts_at_a_time(); end < num_experts; ++end)
+    if (choices_of(static_cast<size_t>(end)) > 0 && room-- == 0) break;
+  return end;
+}
+
+// Asks for the chosen experts from one on; on one thread.
+void V41Step::want_experts(int32_t layer, int32_t first_expert) {
+  int32_t* out = b_.wanted_experts.data();
+  for (size_t e = static_cast<size_t>(first_expert); e + 1 < b_.expert_first.size(); ++e)
+    if (choices_of(e) > 0) *out++ = static_cast<int32_t>(e);
+  p_.memory->want_experts(layer, {b_.wanted_experts.data(), out});
 }
 
 void V41Step::route(int32_t layer, Team& team) {
@@ -33,7 +56,10 @@ void V41Step::route(int32_t layer, Team& team) {
   } else if (team.index() == 0) {  // cheaper than the barrier
     for (int64_t r = 0; r < num_rows(); ++r) route_row(layer, r, scratch);
   }
-  if (team.index() == 0) group_choices(num_experts);
+  if (team.index() == 0) {
+    group_choices(num_experts);
+    if (bounds_experts()) want_experts(layer, 0);  // while the others wait
+  }
   team.barrier();
   observe("router_idx", layer, k, b_.routes.data(), team);
   observe("router_w", layer, k, b_.route_weights.data(), team);
@@ -91,14 +117,16 @@ void hidden_unit(const Bf16Rows& x, const Matrix& w1, const Matrix& w3, int64_t 
 }  // namespace
 
 // The threads share all units of all experts that were chosen, by weight: a unit costs its rows, and reading its weights.
-void V41Step::hidden_units(int32_t layer, Team& team) {
+void V41Step::hidden_units(int32_t layer, int32_t first_expert, int32_t end_expert, Team& team) {
   const V41Config& c = p_.config;
   const V41Block& w = block(layer);
   const int64_t d = c.hidden_size, inter = c.moe_intermediate_size, units = inter / kUnit, k = c.num_experts_per_tok;
   constexpr int64_t kReading = 8;  // rows' worth
   const auto cost = [](int64_t rows) { return rows == 0 ? 0 : rows + kReading; };
-  int64_t total = cost(num_rows()) * units;
-  for (size_t e = 0; e < w.experts.size(); ++e) total += cost(choices_of(e)) * units;
+  const auto from = static_cast<size_t>(first_expert), to = static_cast<size_t>(end_expert);
+  const int64_t shared_rows = to == w.experts.size() ? num_rows() : 0;  // the shared expert is the last
+  int64_t total = cost(shared_rows) * units;
+  for (size_t e = from; e < to; ++e) total += cost(choices_of(e)) * units;
   const auto [begin, end] = team.range(total);
   float* scratch = scratch_of(team).unit.data();
   int64_t at = 0;
@@ -106,7 +134,7 @@ void V41Step::hidden_units(int32_t layer, Team& team) {
     for (int64_t unit = 0; unit < units; ++unit, at += cost(rows))
       if (at >= begin && at < end) run(unit);
   };
-  for (size_t e = 0; e < w.experts.size(); ++e) {
+  for (size_t e = from; e < to; ++e) {
     const int64_t first = b_.expert_first[e], rows = choices_of(e);
     if (rows == 0) continue;
     const Bf16Rows x{b_.x8.data(), d, rows, b_.expert_rows.data() + first};
@@ -115,21 +143,23 @@ void V41Step::hidden_units(int32_t layer, Team& team) {
                   scratch, b_.hidden8.data() + first * inter, p_.isa);
     });
   }
-  share(num_rows(), [&](int64_t unit) {
+  if (shared_rows == 0) return;
+  share(shared_rows, [&](int64_t unit) {
     hidden_unit(rows16(b_.x8, d), w.shared.w1, w.shared.w3, unit, nullptr, nullptr, c.swiglu_limit, kUnitRows, scratch,
                 b_.hidden8.data() + num_rows() * k * inter, p_.isa);
   });
 }
 
-// y = bf16(the experts' outputs, each a bf16 number, added in order).
-void V41Step::output_units(int32_t layer, Team& team) {
+// y = bf16(the experts' outputs, each a bf16 number, added in order); rounded once the last is in.
+void V41Step::output_units(int32_t layer, int32_t first_expert, int32_t end_expert, Team& team) {
   const V41Config& c = p_.config;
   const V41Block& w = block(layer);
   const int64_t d = c.hidden_size, inter = c.moe_intermediate_size, k = c.num_experts_per_tok;
   const auto [first_unit, end_unit] = team.range(d / kUnit);
   const int64_t begin = first_unit * kUnit, end = end_unit * kUnit;
   float* out = scratch_of(team).unit.data();
-  for (int64_t r = 0; r < num_rows(); ++r) std::fill(b_.y.begin() + r * d + begin, b_.y.begin() + r * d + end, 0.0f);
+  if (first_expert == 0)
+    for (int64_t r = 0; r < num_rows(); ++r) std::fill(b_.y.begin() + r * d + begin, b_.y.begin() + r * d + end, 0.0f);
   // An expert's hidden rows stay in the cache while its columns pass.
   const auto add = [&](const auto& matrix, int64_t first_hidden, int64_t rows, const int32_t* ids) {
     for (int64_t first = 0; first < rows; first += kUnitRows) {
@@ -144,8 +174,9 @@ void V41Step::output_units(int32_t layer, Team& team) {
       }
     }
   };
-  for (size_t e = 0; e < w.experts.size(); ++e)
+  for (size_t e = static_cast<size_t>(first_expert); e < static_cast<size_t>(end_expert); ++e)
     if (choices_of(e) > 0) add(w.experts[e].w2, b_.expert_first[e], choices_of(e), b_.expert_rows.data() + b_.expert_first[e]);
+  if (static_cast<size_t>(end_expert) < w.experts.size()) return;
   add(w.shared.w2, num_rows() * k, num_rows(), nullptr);
   for (int64_t r = 0; r < num_rows(); ++r) {
     float* y = b_.y.data() + r * d;

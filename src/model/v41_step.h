@@ -13,6 +13,7 @@
 #include "model/model.h"
 #include "model/v41.h"
 #include "model/v41_math.h"
+#include "model/v41_memory.h"
 #include "model/v41_state.h"
 #include "model/v41_weights.h"
 
@@ -74,6 +75,8 @@ struct V41Buffers {
   std::vector<int32_t> expert_rows;               // [rows * k]: the rows of expert_choices
   V41Array<bf16> hidden8;                         // [rows * (k + 1), inter]: as expert_choices, then the shared expert's
   V41Array<bf16> engram8;                         // [rows, columns * dim]
+  std::vector<int64_t> engram_ids;                // [rows, columns]: asked for ahead; only with V41Parts::memory
+  std::vector<int32_t> wanted_experts;            // [experts]: likewise
   V41Array<float> engram_out;                     // [rows, 5 d]
   V41Array<bf16> final16;                         // [logit rows, d]
   struct Scratch {                                // one a thread
@@ -95,6 +98,7 @@ struct V41Parts {
   const V41Rope& plain_rope;
   const V41Rope& compressed_rope;
   Isa isa;
+  V41Memory* memory;  // null: tables and experts are where the system has them
 };
 
 class V41Step {
@@ -114,7 +118,10 @@ class V41Step {
   const bf16* embedding(const V41Row& row) const;
   void embed(Team& team);
   void engram(int32_t layer, Team& team);
+  void engram_ids(int32_t table, int64_t row, int64_t* ids) const;
   void engram_row(int32_t table, int64_t row, bf16* out) const;
+  void want_engram_rows(int32_t table, int64_t first, int64_t count);
+  void gather_engram_rows(int32_t table, Team& team);
   void enter_sublayer(std::string_view name, int32_t layer, const HyperWeights& hyper, const bf16* norm, Team& team);
   void leave_sublayer(Team& team);
   HyperParams hyper_params() const { return {p_.config.hidden_size, p_.config.rms_norm_eps, p_.config.hc_eps, p_.config.hc_sinkhorn_iters}; }
@@ -124,6 +131,8 @@ class V41Step {
   void head(Team& team);
   void observe(std::string_view name, int32_t layer, int64_t width, float* data, Team& team);
   void observe(std::string_view name, int32_t layer, int64_t width, const int32_t* data, Team& team);
+  void observe(std::string_view name, int32_t layer, int64_t width, const void* bytes, Team& team);
+  void observe_engram_ids(int32_t layer, Team& team);
   // v41_attention.cc
   void attention(int32_t layer, Team& team);
   void query_inputs(int32_t layer, Team& team);
@@ -148,8 +157,10 @@ class V41Step {
   void route_row(int32_t layer, int64_t row, float* scratch);
   void group_choices(int32_t num_experts);
   int64_t choices_of(size_t expert) const { return b_.expert_first[expert + 1] - b_.expert_first[expert]; }
-  void hidden_units(int32_t layer, Team& team);
-  void output_units(int32_t layer, Team& team);
+  int32_t end_of_turn(int32_t first_expert) const;
+  void want_experts(int32_t layer, int32_t first_expert);
+  void hidden_units(int32_t layer, int32_t first_expert, int32_t end_expert, Team& team);
+  void output_units(int32_t layer, int32_t first_expert, int32_t end_expert, Team& team);
 
   // Products whose outputs go through fp8 in blocks of 32 on their way to the next product are computed in units of 32 outputs by one
   // thread, so that the blocks are whole and no barrier lies between.
@@ -162,6 +173,7 @@ class V41Step {
   std::byte* kv_block(const V41Row& row, int32_t block) const {
     return arena_ + int64_t{sequence(row).block_table[static_cast<size_t>(block)]} * p_.layout.block_bytes();
   }
+  bool bounds_experts() const { return p_.memory != nullptr && p_.memory->bounds_experts(); }
   bool in_decoder(int32_t layer) const { return layer >= p_.config.narrowing_layer(); }
   int64_t num_rows() const { return static_cast<int64_t>(rows_.size()); }
 
