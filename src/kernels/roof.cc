@@ -60,12 +60,23 @@ double arithmetic_rate(double (*loop)(int64_t), int64_t iterations, int repeats,
   return best;
 }
 
+// Memory that is there and whose pages differ.
+Pages filled_pages() {
+  Pages pages(kMemoryBytes);
+  for (int64_t at = 0; at < kMemoryBytes; at += kPage) std::memset(pages.data() + at, static_cast<int>(at >> 12), kPage);
+  return pages;
+}
+
 }  // namespace
+
+double measure_read_rate(Isa isa, Workers& workers) {
+  const Pages pages = filled_pages();
+  return read_rate(loops_of(isa), pages.data(), kMemoryBytes, 1, kRepeats, workers);
+}
 
 Roof measure_roof(Isa isa, int64_t model_bytes, Workers& workers) {
   const cpu::RoofLoops loops = loops_of(isa);
-  const Pages pages(kMemoryBytes);
-  for (int64_t at = 0; at < kMemoryBytes; at += kPage) std::memset(pages.data() + at, static_cast<int>(at >> 12), kPage);
+  const Pages pages = filled_pages();
   Roof roof;
   roof.read_bytes_per_s = read_rate(loops, pages.data(), kMemoryBytes, 1, kRepeats, workers);
   const int64_t bytes = std::clamp<int64_t>(model_bytes, kPage * workers.size(), kMemoryBytes);

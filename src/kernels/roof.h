@@ -24,6 +24,8 @@ Roof measure_roof(Isa isa, int64_t model_bytes, Workers& workers);
 // One quick look each, for comparisons in turn with what is measured: a stream over num_bytes at data, once; products for some 10 ms.
 double read_bytes_per_s(Isa isa, const std::byte* data, int64_t num_bytes, Workers& workers);
 double bf16_ops_per_s(Isa isa, Workers& workers);  // 0: the instruction set has none
+// Roof::read_bytes_per_s alone, in half a second.
+double measure_read_rate(Isa isa, Workers& workers);
 
 namespace cpu {
 // One set of loops an instruction set. The arithmetic loops return the operations they made.

@@ -2,35 +2,35 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <numeric>
 
 #include "base/units.h"
 #include "model/config_values.h"
 #include "model/dense_weights.h"
 #include "model/gguf_vocabulary.h"
 #include "model/model_file.h"
+#include "model/v41_weights.h"
 
 namespace deepinfer::model {
 namespace {
 
-void add_tensor(std::map<std::string, CheckpointInfo::TypeShare>& types, std::string_view type, const std::vector<int64_t>& shape,
-                uint64_t num_bytes) {
+void add_tensor(std::map<std::string, CheckpointInfo::TypeShare>& types, std::string_view type, int64_t num_parameters, uint64_t num_bytes) {
   auto& share = types[std::string(type)];
   share.type = type;
   share.num_tensors += 1;
-  int64_t num_parameters = 1;
-  for (const int64_t dim : shape) num_parameters *= dim;
   share.num_parameters += num_parameters;
   share.num_bytes += static_cast<int64_t>(num_bytes);
 }
 
 void count_tensors(const ModelFile& file, CheckpointInfo& info) {
   std::map<std::string, CheckpointInfo::TypeShare> types;
-  for (const TensorView& t : file.checkpoint().tensors()) add_tensor(types, dtype_info(t.dtype).name, t.shape, t.data.size());
+  for (const TensorView& t : file.checkpoint().tensors()) add_tensor(types, dtype_info(t.dtype).name, num_parameters(t.dtype, t.num_elements()), t.data.size());
   if (file.gguf) {
     std::map<std::string_view, int> unsupported;
     for (const auto& t : file.gguf->unsupported_tensors()) {
-      add_tensor(types, t.type, t.shape, t.num_bytes);
+      add_tensor(types, t.type, std::accumulate(t.shape.begin(), t.shape.end(), int64_t{1}, std::multiplies<>()), t.num_bytes);
       unsupported[t.type] += 1;
     }
     for (const auto& [type, count] : unsupported) {
@@ -54,7 +54,20 @@ std::string text_or_empty(const GgufFile& file, std::string_view key) {
   return text && *text ? std::string((*text)->substr(0, 256)) : std::string();
 }
 
+void read_v41(const ModelFile& file, const std::string& config_json, CheckpointInfo& info) {
+  info.architecture = "deepseek_v41";
+  auto config = v41_config_from_json(config_json, file.folder + "/config.json");
+  if (!config) return info.obstacles.push_back(std::move(config).error().message);
+  info.v41 = std::move(*config);
+  if (const auto weights = bind_v41(file.checkpoint(), *info.v41); !weights) return info.obstacles.push_back(weights.error().message);
+  info.v41_parts = v41_parts(file.checkpoint().tensors(), *info.v41);
+}
+
 void read_model(const ModelFile& file, CheckpointInfo& info) {
+  if (!file.folder.empty()) {
+    const auto json = io::read_small_file(file.folder + "/config.json", kMaxConfigBytes);
+    if (json && is_v41_config(*json)) return read_v41(file, *json, info);
+  }
   auto config = read_dense_config(file);
   if (!config) return info.obstacles.push_back(std::move(config).error().message);
   info.architecture = dense_architecture_name(config->architecture);
@@ -66,17 +79,22 @@ void read_model(const ModelFile& file, CheckpointInfo& info) {
   if (const auto vocabulary = gguf_vocabulary(*file.gguf); !vocabulary) info.obstacles.push_back(vocabulary.error().message);
 }
 
+// The lengths to show, ascending.
+std::vector<int64_t> shown_contexts(std::vector<int64_t> contexts, int64_t max_context) {
+  if (contexts.empty()) contexts = {4096, max_context};
+  std::sort(contexts.begin(), contexts.end());
+  contexts.erase(std::unique(contexts.begin(), contexts.end()), contexts.end());
+  std::erase_if(contexts, [max_context](int64_t context) { return context < 1 || context > max_context; });
+  return contexts;
+}
+
 struct MemoryAt {
   int64_t context, kv_bytes, total_bytes;
 };
-std::vector<MemoryAt> memory_table(const CheckpointInfo& info, KvFormat format, std::vector<int64_t> contexts) {
-  if (contexts.empty()) contexts = {4096, info.config->max_context};
-  std::sort(contexts.begin(), contexts.end());
-  contexts.erase(std::unique(contexts.begin(), contexts.end()), contexts.end());
+std::vector<MemoryAt> memory_table(const CheckpointInfo& info, const InfoView& view) {
   std::vector<MemoryAt> out;
-  for (const int64_t context : contexts) {
-    if (context < 1 || context > info.config->max_context) continue;
-    const int64_t kv_bytes = kv_cache_bytes(*info.config, format, context);
+  for (const int64_t context : shown_contexts(view.contexts, info.config->max_context)) {
+    const int64_t kv_bytes = kv_cache_bytes(*info.config, view.kv_format, context);
     out.push_back({context, kv_bytes, info.weight_bytes + kv_bytes});
   }
   return out;
@@ -168,7 +186,44 @@ int64_t kv_cache_bytes(const DenseConfig& config, KvFormat format, int64_t num_t
   return num_blocks * config.num_hidden_layers * shape.layer_bytes();
 }
 
-std::string checkpoint_info_text(const CheckpointInfo& info, KvFormat kv_format, std::vector<int64_t> contexts) {
+namespace {
+
+LabelledLines dense_lines(const CheckpointInfo& info, const InfoView& view) {
+  LabelledLines lines;
+  lines.emplace_back("context", context_text(*info.config));
+  lines.emplace_back("KV cache", fmt::format("{} a token in {}", size_text(kv_cache_bytes(*info.config, view.kv_format, kKvBlockTokens) / kKvBlockTokens),
+                                             kv_format_name(view.kv_format)));
+  const std::vector<MemoryAt> memory = memory_table(info, view);
+  for (const MemoryAt& at : memory)
+    lines.emplace_back(&at == memory.data() ? "memory" : "", fmt::format("{} at {} tokens (weights {} + KV {})", size_text(at.total_bytes), at.context,
+                                                                          size_text(info.weight_bytes), size_text(at.kv_bytes)));
+  for (const MemoryAt& at : memory)
+    if (view.read_bytes_per_s > 0)
+      lines.emplace_back(&at == memory.data() ? "speed" : "", fmt::format("at most {:.1f} tokens/s at {} tokens, with {:.1f} GB/s of memory as probed",
+                                                                           view.read_bytes_per_s / static_cast<double>(at.total_bytes), at.context, view.read_bytes_per_s / 1e9));
+  return lines;
+}
+
+std::string dense_json(const CheckpointInfo& info, const InfoView& view) {
+  const DenseConfig& c = *info.config;
+  std::string memory;
+  for (const MemoryAt& at : memory_table(info, view)) {
+    memory += fmt::format("{}{{\"context\":{},\"kv_bytes\":{},\"total_bytes\":{}", memory.empty() ? "" : ",", at.context, at.kv_bytes, at.total_bytes);
+    if (view.read_bytes_per_s > 0) memory += fmt::format(",\"tokens_per_s\":{:.3f}", view.read_bytes_per_s / static_cast<double>(at.total_bytes));
+    memory += "}";
+  }
+  return fmt::format(
+      "\"num_hidden_layers\":{},\"hidden_size\":{},\"num_attention_heads\":{},\"num_key_value_heads\":{},\"head_dim\":{},"
+      "\"intermediate_size\":{},\"vocab_size\":{},\"max_context\":{},\"rope_scaling\":{},\"kv_format\":{},\"kv_bytes_per_token\":{},"
+      "\"read_bytes_per_s\":{:.0f},\"memory\":[{}],",
+      c.num_hidden_layers, c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.intermediate_size, c.vocab_size, c.max_context,
+      json_text(rope_scaling_name(c.rope.scaling)), json_text(kv_format_name(view.kv_format)), kv_cache_bytes(c, view.kv_format, kKvBlockTokens) / kKvBlockTokens,
+      view.read_bytes_per_s, memory);
+}
+
+}  // namespace
+
+std::string checkpoint_info_text(const CheckpointInfo& info, const InfoView& view) {
   std::string out = fmt::format("{}: {}\n", info.path, info.format);
   const auto line = [&](std::string_view label, const std::string& text) { out += fmt::format("  {:<14}{}\n", label, text); };
   if (!info.name.empty()) line("name", printable(info.name));
@@ -180,25 +235,17 @@ std::string checkpoint_info_text(const CheckpointInfo& info, KvFormat kv_format,
     line("", fmt::format("{:<8}{:>10}  {} parameters in {} tensors", share.type, size_text(share.num_bytes),
                          count_text(share.num_parameters), share.num_tensors));
   }
-  if (info.config) {
-    line("context", context_text(*info.config));
-    line("KV cache",
-         fmt::format("{} a token in {}", size_text(kv_cache_bytes(*info.config, kv_format, kKvBlockTokens) / kKvBlockTokens),
-                     kv_format_name(kv_format)));
-    std::string_view label = "memory";
-    for (const MemoryAt& at : memory_table(info, kv_format, std::move(contexts))) {
-      line(label, fmt::format("{} at {} tokens (weights {} + KV {})", size_text(at.total_bytes), at.context,
-                              size_text(info.weight_bytes), size_text(at.kv_bytes)));
-      label = "";
-    }
-  }
+  LabelledLines lines;
+  if (info.config) lines = dense_lines(info, view);
+  if (info.v41) lines = v41_info_lines(*info.v41, info.v41_parts, shown_contexts(view.contexts, info.v41->max_position_embeddings), view.read_bytes_per_s);
+  for (const auto& [label, text] : lines) line(label, text);
   if (info.obstacles.empty()) line("unsupported", "nothing: this model can be served");
   for (const std::string& obstacle : info.obstacles) line("unsupported", obstacle);
   return out;
 }
 
-std::string checkpoint_info_json(const CheckpointInfo& info, KvFormat kv_format, std::vector<int64_t> contexts) {
-  std::string types, memory, obstacles;
+std::string checkpoint_info_json(const CheckpointInfo& info, const InfoView& view) {
+  std::string types, obstacles;
   for (const auto& share : info.types) {
     types += fmt::format("{}{{\"type\":{},\"tensors\":{},\"parameters\":{},\"bytes\":{}}}", types.empty() ? "" : ",",
                          json_text(share.type), share.num_tensors, share.num_parameters, share.num_bytes);
@@ -209,21 +256,8 @@ std::string checkpoint_info_json(const CheckpointInfo& info, KvFormat kv_format,
       "\"types\":[{}],",
       json_text(info.path), json_text(info.format), json_text(info.name), json_text(info.architecture), info.num_tensors,
       info.num_parameters, info.weight_bytes, types);
-  if (info.config) {
-    const DenseConfig& c = *info.config;
-    for (const MemoryAt& at : memory_table(info, kv_format, std::move(contexts))) {
-      memory += fmt::format("{}{{\"context\":{},\"kv_bytes\":{},\"total_bytes\":{}}}", memory.empty() ? "" : ",", at.context,
-                            at.kv_bytes, at.total_bytes);
-    }
-    out += fmt::format(
-        "\"num_hidden_layers\":{},\"hidden_size\":{},\"num_attention_heads\":{},\"num_key_value_heads\":{},\"head_dim\":{},"
-        "\"intermediate_size\":{},\"vocab_size\":{},\"max_context\":{},\"rope_scaling\":{},\"kv_format\":{},\"kv_bytes_per_"
-        "token\":{},"
-        "\"memory\":[{}],",
-        c.num_hidden_layers, c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.intermediate_size,
-        c.vocab_size, c.max_context, json_text(rope_scaling_name(c.rope.scaling)), json_text(kv_format_name(kv_format)),
-        kv_cache_bytes(c, kv_format, kKvBlockTokens) / kKvBlockTokens, memory);
-  }
+  if (info.config) out += dense_json(info, view);
+  if (info.v41) out += v41_info_json(*info.v41, info.v41_parts, shown_contexts(view.contexts, info.v41->max_position_embeddings), view.read_bytes_per_s);
   return out + fmt::format("\"unsupported\":[{}]}}", obstacles);
 }
 

@@ -43,7 +43,7 @@ TEST(CheckpointInfo, KvComesInWholeBlocks) {
 TEST(CheckpointInfo, TextAndJsonSayTheSame) {
   const auto info = read_checkpoint_info(kBroken + "good.gguf");
   ASSERT_TRUE(info);
-  const std::string text = checkpoint_info_text(*info, KvFormat::kBf16, {64, 1'000'000});
+  const std::string text = checkpoint_info_text(*info, {.contexts = {64, 1'000'000}});
   EXPECT_NE(text.find("1 layers, hidden 32, 2 heads (1 KV) of 16"), std::string::npos) << text;
   EXPECT_NE(text.find("128 tokens"), std::string::npos) << text;
   EXPECT_NE(text.find("at 64 tokens"), std::string::npos) << text;
@@ -52,7 +52,7 @@ TEST(CheckpointInfo, TextAndJsonSayTheSame) {
 
   simdjson::dom::parser parser;
   simdjson::dom::element json;
-  const std::string json_text = checkpoint_info_json(*info, KvFormat::kBf16, {64});
+  const std::string json_text = checkpoint_info_json(*info, {.contexts = {64}});
   ASSERT_EQ(parser.parse(json_text).get(json), simdjson::SUCCESS) << json_text;
   EXPECT_EQ(int64_t{json["parameters"]}, info->num_parameters);
   EXPECT_EQ(int64_t{json["head_dim"]}, 16);
@@ -66,10 +66,10 @@ TEST(CheckpointInfo, ForeignTextIsEscaped) {
   info.name = "a\"b\\c\n\x1b[31m\xff\xc3\xa9\xe2\x82";
   simdjson::dom::parser parser;
   simdjson::dom::element json;
-  const std::string text = checkpoint_info_json(info, KvFormat::kBf16, {});
+  const std::string text = checkpoint_info_json(info, {});
   ASSERT_EQ(parser.parse(text).get(json), simdjson::SUCCESS) << text;
   EXPECT_EQ(std::string_view{json["name"]}, "a\"b\\c\n\x1b[31m\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd");
-  EXPECT_EQ(checkpoint_info_text(info, KvFormat::kBf16, {}).find('\x1b'), std::string::npos);
+  EXPECT_EQ(checkpoint_info_text(info, {}).find('\x1b'), std::string::npos);
 }
 
 TEST(CheckpointInfo, SaysWhatStandsInTheWay) {
