@@ -1,0 +1,110 @@
+// A model that does not fit into what it may use: the same bits, and never more resident than the bound.
+#include "model/v41_memory.h"
+
+#include <fcntl.h>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "model/v41_synth.h"
+#include "v41_folder.h"
+
+namespace deepinfer::model {
+namespace {
+
+// 8 experts of 1.3 MB in each of 4 layers, an Engram table of 4 MB.
+V41Config wide_config() {
+  V41Config c = v41_synth_shape("v4.1-tiny", {.layers = 4, .engram_vocab = 20'000}).value();
+  c.hidden_size = 512;
+  c.moe_intermediate_size = 1600;
+  return c;
+}
+
+class V41MemoryTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = testing::TempDir() + "v41_memory";
+    std::filesystem::remove_all(folder_);
+    ASSERT_TRUE(write_v41_synth(folder_, wide_config(), {.seed = 5, .shard_bytes = 10 << 20}));
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {  // pages that are not on the disk yet cannot be evicted
+      const int fd = ::open(entry.path().c_str(), O_RDONLY);
+      ::fsync(fd);
+      ::close(fd);
+    }
+    for (int32_t i = 0; i < 200; ++i) tokens_.push_back((i * i + 7 * i) % 311);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::unique_ptr<V41> open(const V41MemoryLimits& limits) const { return open_v41(folder_, limits); }
+  std::vector<float> logits(const V41MemoryLimits& limits, int32_t step, int threads) const {
+    const auto model = open(limits);
+    Runner runner(*model, threads);
+    std::vector<float> all;
+    for (int32_t at = 0; at < 200; at += step) {
+      const auto part = runner.run(tokens_, at, std::min(step, 200 - at));
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }
+
+  std::string folder_;
+  std::vector<TokenId> tokens_;
+};
+
+TEST_F(V41MemoryTest, TheSameBitsWithAnyBound) {
+  const auto expected = logits({}, 200, 1);
+  EXPECT_EQ(logits({.engram_bytes = 300'000}, 200, 2), expected);
+  EXPECT_EQ(logits({.expert_bytes = 3'000'000}, 200, 2), expected);
+  EXPECT_EQ(logits({.engram_bytes = 400'000, .expert_bytes = 7'000'000}, 20, 1), expected);
+  EXPECT_EQ(logits({.engram_bytes = 1 << 30, .expert_bytes = 1 << 30}, 67, 2), expected);
+}
+
+TEST_F(V41MemoryTest, ResidencyStaysWithinTheBound) {
+  const V41MemoryLimits limits{.engram_bytes = 400'000, .expert_bytes = 6'000'000};
+  const auto model = open(limits);
+  if (model->memory()->resident_expert_bytes() > 0) GTEST_SKIP() << "this file system keeps pages that are given back (" << folder_ << ")";
+  EXPECT_EQ(model->memory()->resident_table_bytes(), 0);
+  Runner runner(*model, 2);
+  int64_t most_experts = 0, most_rows = 0;
+  for (int32_t at = 0; at < 200; at += at < 100 ? 50 : 1) {
+    runner.run(tokens_, at, at < 100 ? 50 : 1);
+    most_experts = std::max(most_experts, model->memory()->resident_expert_bytes());
+    most_rows = std::max(most_rows, model->memory()->resident_table_bytes());
+  }
+  EXPECT_LE(most_experts, 6'000'000);
+  EXPECT_LE(most_rows, 400'000);
+  EXPECT_GT(most_experts, 3'000'000);  // and the bound is used
+  EXPECT_GT(most_rows, 200'000);
+  const V41MemoryCounts counts = model->memory()->counts();
+  EXPECT_GT(counts.experts_read, 0);
+  EXPECT_GE(counts.experts_wanted, counts.experts_read);
+  EXPECT_GT(counts.pages_read, 100);
+}
+
+// What was used last is there the next time.
+TEST_F(V41MemoryTest, KeepsWhatFits) {
+  const auto model = open({.engram_bytes = 64 << 20, .expert_bytes = 200 << 20});
+  Runner first(*model);
+  first.run(tokens_, 0, 200);
+  const V41MemoryCounts before = model->memory()->counts();
+  Runner second(*model);
+  second.run(tokens_, 0, 200);
+  const V41MemoryCounts after = model->memory()->counts();
+  EXPECT_EQ(after.experts_read, before.experts_read);
+  EXPECT_EQ(after.pages_read, before.pages_read);
+  EXPECT_EQ(after.experts_wanted, 2 * before.experts_wanted);
+}
+
+TEST_F(V41MemoryTest, SaysWhatIsTooLittle) {
+  const auto checkpoint = Safetensors::open(folder_).value();
+  const V41Config c = wide_config();
+  const auto experts = V41Memory::create(c, *checkpoint, {.expert_bytes = 1'000'000});
+  ASSERT_FALSE(experts);
+  EXPECT_EQ(experts.error().code, Code::kInvalidArgument);
+  EXPECT_NE(experts.error().message.find("too little: two of them need"), std::string::npos) << experts.error().message;
+  EXPECT_FALSE(V41Memory::create(c, *checkpoint, {.engram_bytes = 4096}));
+  EXPECT_EQ(V41Memory::create(c, *checkpoint, {}).value(), nullptr);  // small tables and no bound: nothing to do
+}
+
+}  // namespace
+}  // namespace deepinfer::model
