@@ -29,6 +29,15 @@ class GoldenFile {
 
   bool has(std::string_view name) const { return !root_.at_key(name).error(); }
 
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (const auto field : root_)
+      if (field.key != "__metadata__") out.emplace_back(field.key);
+    return out;
+  }
+
+  std::string dtype(std::string_view name) const { return std::string(find(name).dtype); }
+
   std::vector<int64_t> shape(std::string_view name) const {
     std::vector<int64_t> out;
     const simdjson::dom::array dims = root_.at_key(name)["shape"].get_array().value();

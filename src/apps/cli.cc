@@ -61,6 +61,9 @@ CommandLine::CommandLine() : root_(std::make_unique<CLI::App>("Serves large lang
   commands_.push_back(add_tokenize(*root_));
   commands_.push_back(add_render(*root_));
   commands_.push_back(add_audit(*root_));
+  CLI::App* debug = root_->add_subcommand("debug", "Looks inside a model.");
+  debug->require_subcommand(0, 1);
+  commands_.push_back(add_debug_dump(*debug));
   commands_.push_back(add_completion(*root_));
   commands_.push_back(add_man(*root_));
   // After the subcommands, which would inherit it.

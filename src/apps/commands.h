@@ -31,6 +31,7 @@ Command add_cache_stat(CLI::App& cache);  // below `deepinfer cache`
 Command add_cache_verify(CLI::App& cache);
 Command add_cache_purge(CLI::App& cache);
 Command add_cache_warm(CLI::App& cache);
+Command add_debug_dump(CLI::App& debug);  // below `deepinfer debug`
 Command add_tokenize(CLI::App& root);
 Command add_render(CLI::App& root);
 Command add_audit(CLI::App& root);

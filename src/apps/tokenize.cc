@@ -1,6 +1,5 @@
 // deepinfer tokenize: the ids of a text, or the text of ids, by a model's own vocabulary.
 #include <boost/json.hpp>
-#include <charconv>
 #include <cstdio>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,6 +8,7 @@
 #include "apps/default_model.h"
 #include "apps/flags.h"
 #include "apps/text_input.h"
+#include "apps/token_ids.h"
 #include "engine/loaded_model.h"
 
 namespace deepinfer::apps {
@@ -18,23 +18,6 @@ struct TokenizeFlags {
   std::string model, text = "-";
   bool special = false, decode = false, pieces = false, json = false;
 };
-
-Result<std::vector<TokenId>> parse_ids(std::string_view text, int32_t vocab_size) {
-  std::vector<TokenId> ids;
-  for (size_t at = 0; at < text.size();) {
-    if (text[at] == ' ' || text[at] == ',' || text[at] == '\n' || text[at] == '\t' || text[at] == '[' || text[at] == ']') {
-      ++at;
-      continue;
-    }
-    TokenId id = 0;
-    const auto [end, status] = std::from_chars(text.data() + at, text.data() + text.size(), id);
-    if (status != std::errc() || id < 0 || id >= vocab_size)
-      return Error{Code::kInvalidArgument, fmt::format("'{}' does not begin with a token id below {}", text.substr(at, 20), vocab_size)};
-    ids.push_back(id);
-    at = static_cast<size_t>(end - text.data());
-  }
-  return ids;
-}
 
 // One line a token: id, and its bytes as a JSON string (bytes that are no UTF-8 as U+FFFD).
 void print_pieces(const tokenizer::Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
@@ -50,7 +33,7 @@ Result<> run_tokenize(const TokenizeFlags& flags) {
   DI_TRY(const std::string input, text_or_stdin(flags.text));
   std::vector<TokenId> ids;
   if (flags.decode) {
-    DI_TRY(ids, parse_ids(input, text.tokenizer->vocab_size()));
+    DI_TRY(ids, parse_token_ids(input, text.tokenizer->vocab_size()));
     std::fputs(text.tokenizer->decode(ids, true).c_str(), stdout);
     return {};
   }
