@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <fmt/format.h>
 #include <optional>
 
@@ -14,6 +15,7 @@
 #include "base/units.h"
 #include "engine/engine.h"
 #include "engine/loaded_model.h"
+#include "io/disk_rate.h"
 
 namespace deepinfer::apps {
 namespace {
@@ -32,6 +34,7 @@ struct Report {
   Roof roof;
   std::vector<CaseResult> results;
   std::optional<HitResult> hit;
+  std::optional<double> disk_bytes_per_s;  // the disk's own rate, when weights may have to be read from it
 };
 
 constexpr const char* kHitCase = "full hit";
@@ -47,6 +50,11 @@ void print_table(const Report& r) {
     const double steps = c.what.kind == BenchCase::Kind::kPrefill ? 1 : c.what.num_tokens;
     fmt::print("{:<18} {:>12.1f} {:>12.3f} {:>8.0f}% {:>8.1f}%\n", c.what.name(), c.tokens_per_s, c.median_s * 1e3 / steps, 100 * c.roof_share, 100 * c.spread);
   }
+  if (r.disk_bytes_per_s) {
+    fmt::print("\ndisk: {:.2f} GB/s alone", *r.disk_bytes_per_s / 1e9);
+    for (const CaseResult& c : r.results) fmt::print("; {:.2f} during {}", c.disk_bytes_per_s / 1e9, c.what.name());
+    fmt::print("\n");
+  }
   if (r.hit)
     fmt::print("\nfirst token of a prompt of {} tokens: {:.2f} ms; the second time, {} of them cached: {:.2f} ms\n", r.hit->prompt_tokens, r.hit->median_cold_s * 1e3,
                r.hit->cached_tokens, r.hit->median_hit_s * 1e3);
@@ -57,13 +65,14 @@ void print_json(const Report& r) {
   for (const CaseResult& c : r.results)
     cases.push_back({{"case", c.what.name()}, {"sequences", c.what.num_sequences}, {"context", c.what.context}, {"tokens", c.what.num_tokens},
                      {"seconds", boost::json::value_from(c.seconds)}, {"median_s", c.median_s}, {"tokens_per_s", c.tokens_per_s},
-                     {"roof_share", c.roof_share}, {"spread", c.spread}});
+                     {"roof_share", c.roof_share}, {"spread", c.spread}, {"disk_bytes_per_s", c.disk_bytes_per_s}});
   boost::json::object out{
       {"model", r.path}, {"architecture", r.info.architecture}, {"parameters", r.info.num_parameters}, {"weight_bytes", r.info.weight_bytes},
       {"threads", r.num_threads}, {"isa", std::string(isa_name(default_isa()))}, {"version", std::string(version())},
       {"roof", {{"read_bytes_per_s", r.roof.read_bytes_per_s}, {"read_model_bytes_per_s", r.roof.read_model_bytes_per_s},
                 {"int8_ops_per_s", r.roof.int8_ops_per_s}, {"bf16_ops_per_s", r.roof.bf16_ops_per_s}}},
       {"cases", cases}};
+  if (r.disk_bytes_per_s) out["disk_bytes_per_s"] = *r.disk_bytes_per_s;
   if (r.hit)
     out["full_hit"] = {{"prompt_tokens", r.hit->prompt_tokens}, {"cached_tokens", r.hit->cached_tokens}, {"cold_s", boost::json::value_from(r.hit->cold_s)},
                        {"hit_s", boost::json::value_from(r.hit->hit_s)}, {"median_cold_s", r.hit->median_cold_s}, {"median_hit_s", r.hit->median_hit_s}};
@@ -97,6 +106,20 @@ Result<HitResult> run_full_hit(const BenchFlags& flags, const std::string& path,
   return measure_full_hit(*engine, std::min(kHitTokens, engine->model().max_context - 1), flags.rounds, clock);
 }
 
+// What the disk under a model gives: of its largest file.
+Result<double> disk_rate_under(const std::string& path) {
+  constexpr int64_t kBytes = int64_t{1} << 30;
+  std::error_code error;
+  std::string largest = path;
+  uintmax_t size = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(path, error))
+    if (entry.is_regular_file(error) && entry.file_size(error) > size) {
+      largest = entry.path().string();
+      size = entry.file_size(error);
+    }
+  return io::measure_disk_rate(largest, kBytes);
+}
+
 Result<Report> run_bench(const BenchFlags& flags) {
   Report report;
   DI_TRY(report.path, find_model(flags.model.model));
@@ -109,6 +132,9 @@ Result<Report> run_bench(const BenchFlags& flags) {
   DI_TRY(const std::vector<BenchCase> cases, chosen_cases(flags, max_context));
   report.roof = measure_roof(default_isa(), static_cast<int64_t>(report.info.weight_bytes), *workers);
   DI_TRY(report.results, measure(*loaded, cases, {.rounds = flags.rounds, .max_rows = flags.max_num_batched_tokens}, report.roof, *workers));
+  if (flags.model.bounds_weights()) {
+    DI_TRY(report.disk_bytes_per_s, disk_rate_under(report.path));
+  }
   loaded.reset();
   if (flags.only.empty() || std::find(flags.only.begin(), flags.only.end(), kHitCase) != flags.only.end()) {
     DI_TRY(report.hit, run_full_hit(flags, report.path, *workers));

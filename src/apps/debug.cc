@@ -32,7 +32,7 @@ Result<std::vector<int32_t>> parse_layers(const std::vector<std::string>& texts)
 
 Result<> run_dump(const DumpFlags& flags) {
   DI_TRY(const std::vector<int32_t> layers, parse_layers(flags.layers));
-  DI_TRY(const std::string path, find_model(flags.model, process_environment()));
+  DI_TRY(const std::string path, find_model(flags.model));
   DI_TRY(const engine::ModelText text, engine::open_text(path));
   const std::unique_ptr<Workers> workers = Workers::create(flags.threads);
   DI_TRY(const std::unique_ptr<model::Model> loaded, engine::load_model_alone(path, {}, *workers));

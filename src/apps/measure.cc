@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "io/disk_rate.h"
 #include "kv/arena.h"
 
 namespace deepinfer::apps {
@@ -148,9 +149,14 @@ Result<std::vector<CaseResult>> measure(model::Model& model, const std::vector<B
     else bench.prefill(0, 0, std::min(c.num_tokens, options.max_rows));
   }
   for (int32_t round = 0; round < options.rounds; ++round)
-    for (CaseResult& r : results) r.seconds.push_back(run_once(bench, r.what, clock));
+    for (CaseResult& r : results) {
+      const int64_t before = io::bytes_read_from_disk();
+      r.seconds.push_back(run_once(bench, r.what, clock));
+      r.disk_bytes_per_s += static_cast<double>(io::bytes_read_from_disk() - before);
+    }
   for (CaseResult& r : results) {
     r.median_s = median(r.seconds);
+    r.disk_bytes_per_s /= std::accumulate(r.seconds.begin(), r.seconds.end(), 0.0);
     const auto [fastest, slowest] = std::minmax_element(r.seconds.begin(), r.seconds.end());
     r.spread = (*slowest - *fastest) / r.median_s;
     r.tokens_per_s = static_cast<double>(r.what.num_tokens) * r.what.num_sequences / r.median_s;

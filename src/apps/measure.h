@@ -31,6 +31,7 @@ struct CaseResult {
   double median_s = 0, spread = 0;   // spread: (slowest - fastest) / median
   double tokens_per_s = 0;           // of all sequences together, from the median
   double roof_share = 0;             // of what the measured roof allows (see roof_seconds)
+  double disk_bytes_per_s = 0;       // read from disks meanwhile, over all rounds: of weights that are not kept in memory
 };
 
 struct BenchOptions {

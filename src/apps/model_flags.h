@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "apps/flags.h"
@@ -14,10 +15,12 @@ struct ModelFlags {
   std::string model, config;
   std::string activations = "fast", kv_format = "auto";
   int32_t threads = 0, context = 0;
+  std::optional<uint64_t> engram_memory, expert_memory;
 
   void add_to(Flags& flags);
   std::unique_ptr<Workers> start_workers() const { return Workers::create(threads); }
   engine::WeightOptions weight_options() const;
+  bool bounds_weights() const { return engram_memory || expert_memory; }
 };
 
 }  // namespace deepinfer::apps

@@ -44,7 +44,7 @@ Result<> check_vocabulary(const OpenModel& open, int32_t vocab_size) {
 }
 
 model::LoadOptions load_options(const WeightOptions& options, std::vector<int32_t> engram_tokens) {
-  return {.activations = options.activations, .kv_format = options.kv_format, .engram_tokens = std::move(engram_tokens)};
+  return {.activations = options.activations, .kv_format = options.kv_format, .engram_tokens = std::move(engram_tokens), .memory = options.memory};
 }
 
 }  // namespace

@@ -83,5 +83,17 @@ TEST_F(V41Folder, OptionsOfOtherArchitecturesAreRefused) {
   }
 }
 
+TEST_F(V41Folder, MemoryBoundsReachTheModel) {
+  const auto workers = Workers::create(1, false);
+  const auto tiny = load_weights(open_model(folder_.string()).value(), {.memory = {.expert_bytes = 1}}, *workers);
+  ASSERT_FALSE(tiny);
+  EXPECT_NE(tiny.error().message.find("two of them need"), std::string::npos) << tiny.error().message;
+  EXPECT_TRUE(load_weights(open_model(folder_.string()).value(), {.memory = {.engram_bytes = 1 << 20, .expert_bytes = 1 << 20}}, *workers));
+  const std::string dense = DI_SOURCE_DIR "/tests/golden/dense/tiny-qwen3/tiny-qwen3-Q8_0.gguf";
+  const auto refused = load_weights(open_model(dense).value(), {.memory = {.engram_bytes = 1 << 20}}, *workers);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kUnsupported);
+}
+
 }  // namespace
 }  // namespace deepinfer::engine

@@ -101,6 +101,44 @@ class TextTest(unittest.TestCase):
             answer = e2e.run("run", path, "x", "--max-tokens", "4", "--threads", "1", "--kv-memory", "64MiB")
             self.assertEqual(answer.returncode, 0, answer.stderr)
 
+    def test_deepseek_v41_synth_info_and_dump(self):
+        with tempfile.TemporaryDirectory() as parent:
+            folder = os.path.join(parent, "slice")
+            shape = ["--shape", "v4.1-tiny", "--layers", "4", "--experts", "4"]
+            made = e2e.run("model", "synth", folder, *shape)
+            self.assertEqual(made.returncode, 0, made.stderr)
+            again = e2e.run("model", "synth", folder, *shape)
+            self.assertEqual(again.returncode, 2, "what is there is not overwritten")
+            wrong = e2e.run("model", "synth", os.path.join(parent, "x"), "--shape", "tiny", "--layers", "4")
+            self.assertEqual(wrong.returncode, 2)
+            info = e2e.run("model", "info", folder, "--json", "--verify", "--bandwidth", "10GB", "--context", "64")
+            self.assertEqual(info.returncode, 0, info.stderr)
+            report = json.loads(info.stdout)
+            self.assertEqual(report["unsupported"], [])
+            self.assertEqual(report["n_routed_experts"], 4)
+            speed = 1e10 / (report["bytes_per_token"] + report["state"][0]["bytes_read"])
+            self.assertAlmostEqual(report["state"][0]["tokens_per_s"] / speed, 1, places=3)
+            dump = os.path.join(parent, "dump.safetensors")
+            dumped = e2e.run("debug", "dump", folder, "a cat", "--layer", "2", "--output", dump, "--threads", "1")
+            self.assertEqual(dumped.returncode, 0, dumped.stderr)
+            with open(dump, "rb") as file:
+                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            self.assertEqual(header["tokens"]["shape"], [5])
+            self.assertIn("attn_out.2", header)
+            self.assertNotIn("attn_out.1", header)
+
+    def test_bench_of_experts_beyond_memory_names_the_disk(self):
+        with tempfile.TemporaryDirectory() as parent:
+            folder = os.path.join(parent, "slice")
+            self.assertEqual(e2e.run("model", "synth", folder, "--shape", "v4.1-tiny", "--layers", "4").returncode, 0)
+            result = e2e.run("bench", folder, "--expert-memory", "200KiB", "--only", "prefill 512", "--rounds", "1", "--json", "--threads", "1", timeout=120)
+            if "Invalid argument" in result.stderr:
+                self.skipTest("no direct reads on this file system")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            report = json.loads(result.stdout)
+            self.assertGreater(report["disk_bytes_per_s"], 0)
+            self.assertIn("disk_bytes_per_s", report["cases"][0])
+
     def test_bench_prints_json(self):
         result = e2e.run("bench", e2e.TINY, "--only", "prefill 512", "--rounds", "1", "--json", timeout=120)
         self.assertEqual(result.returncode, 0, result.stderr)
