@@ -48,7 +48,7 @@ std::string Sealer::seal(std::string_view text, std::string_view context) const 
 }
 
 std::optional<std::string> Sealer::open(std::string_view sealed, std::string_view context) const {
-  std::vector<unsigned char> in(sealed.size());  // more than its decoded length
+  std::vector<unsigned char> in(sealed.size() + 1);  // more than its decoded length, and never without memory
   size_t size = 0;
   const char* end = nullptr;
   const int bad = sodium_base642bin(in.data(), in.size(), sealed.data(), sealed.size(), nullptr, &size, &end, kVariant);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -192,6 +193,8 @@ TEST(EngineWithStore, AHangingReadDelaysItsOwnRequestAlone) {
   });
   auto slow = std::make_shared<Collect>(1);
   ASSERT_TRUE(machine.engine->submit(stored, slow));
+  for (int i = 0; i < 20000 && num_hanging.load() == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // or the other's read could be the one that hangs
+  ASSERT_EQ(num_hanging.load(), 1);
   const ChoiceResult meanwhile = machine.answer(other);
   EXPECT_TRUE(meanwhile.same_output(cold_other));
   EXPECT_TRUE(slow->wait());

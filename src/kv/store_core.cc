@@ -182,10 +182,14 @@ bool SegmentStore::Core::publish(const StoreTag& tag, const BlockKey& key, std::
 void SegmentStore::Core::retract(std::span<const BlockKey> keys) {
   const MutexLock lock(mu_);
   for (const BlockKey& key : keys) {
-    std::erase_if(queue_, [&](const Queued& queued) {
-      if (queued.key == key) free_slots_.push_back(queued.slot);
-      return queued.key == key;
-    });
+    for (auto queued = queue_.begin(); queued != queue_.end();) {
+      if (queued->key == key) {
+        free_slots_.push_back(queued->slot);
+        queued = queue_.erase(queued);
+      } else {
+        ++queued;
+      }
+    }
     const bool in_flight = std::any_of(writing_.begin(), writing_.end(), [&](const Queued& queued) { return queued.key == key; });
     if (in_flight) retracted_.push_back(key);
     distrust_segment(key);

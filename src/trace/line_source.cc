@@ -5,9 +5,9 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <set>
+#include <string_view>
 
 #include "trace/session_file.h"
 
@@ -188,7 +188,8 @@ class LineSource::File {
     while (piece.bytes.size() < bytes) {
       const char* from = buffer_.data() + begin_;
       const size_t size = buffer_.size() - begin_;
-      const char* end = size > 0 ? static_cast<const char*>(std::memchr(from, '\n', size)) : nullptr;
+      const size_t found = std::string_view(from, size).find('\n');
+      const char* end = found != std::string_view::npos ? from + found : nullptr;
       if (end == nullptr && !ended_) {
         if (size > options_.max_value_bytes) {
           passing_over_ = true;

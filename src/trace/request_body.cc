@@ -11,7 +11,6 @@ namespace {
 using recipe::Conversation;
 using recipe::Message;
 using recipe::Role;
-using recipe::ToolCall;
 
 Role role_of(std::string_view name) {
   if (name == "system") return Role::kSystem;
