@@ -109,10 +109,10 @@ void read_portable(const std::byte* data, int64_t num_bytes) {
 double int8_portable(int64_t iterations) {
   int8_t a[64], b[64];
   for (int i = 0; i < 64; ++i) a[i] = static_cast<int8_t>(i), b[i] = static_cast<int8_t>(3 * i);
-  int32_t sums[16] = {};
+  uint32_t sums[16] = {};  // they wrap round
   for (int64_t n = 0; n < iterations; ++n) {
     asm volatile("" : : "r"(a), "r"(b) : "memory");
-    for (int i = 0; i < 64; ++i) sums[i & 15] += int32_t{a[i]} * b[i];
+    for (int i = 0; i < 64; ++i) sums[i & 15] += static_cast<uint32_t>(int32_t{a[i]} * b[i]);
   }
   asm volatile("" : : "r"(sums) : "memory");
   return 128.0 * static_cast<double>(iterations);
