@@ -304,10 +304,10 @@ void V41Step::leave_sublayer(Team& team) {
     hyper_expand(hyper_params(), b_.coefficients[static_cast<size_t>(r)], b_.y.data() + r * d, 0, d, b_.streams.data() + r * kHyperStreams * d, p_.isa);
 }
 
-// Drops the rows that the decoder layers do not need: what they left behind (compressed rows, index keys) is stored by now.
+// Drops the rows that the decoder layers do not need: what they left behind (compressed rows, index keys) is stored by now. The caller
+// has asked whether there are any, before a barrier: here the first thread may have dropped them already.
 void V41Step::narrow(Team& team) {
   team.barrier();
-  if (kept_.size() == rows_.size()) return;
   const int64_t d = p_.config.hidden_size, rope = p_.config.qk_rope_head_dim;
   if (team.index() == 0) {
     const auto move = [&](auto& v, int64_t width) {

@@ -146,6 +146,21 @@ TEST(V41, GreedyDecodeFollowsTheOneShotPrefills) {
 }
 
 // Taking back any number of drafted rows, at every phase of the pairs: what follows is as if they had never been.
+// Threads that reach the narrowing at different times agree on whether there is one: a thread that asked late once left the step alone.
+TEST(V41, NarrowingKeepsThreadsTogether) {
+  const GoldenFile golden(kTiny + "/prefill.safetensors");
+  const std::vector<TokenId> tokens = tokens_of(golden, "tokens");
+  const auto model = tiny_model();
+  Runner runner(*model, 3);
+  std::vector<float> expected;
+  for (int round = 0; round < 200; ++round) {
+    runner.forget_state();
+    const auto logits = runner.run(tokens, 0, 33, 32, {.window_start = 0, .global_start = 0, .decoder_start = 25});
+    if (round == 0) expected = logits;
+    ASSERT_EQ(logits, expected) << round;
+  }
+}
+
 TEST(V41, RowsCanBeTakenBack) {
   const GoldenFile golden(kTiny + "/prefill.safetensors");
   const auto tokens = tokens_of(golden, "tokens");
