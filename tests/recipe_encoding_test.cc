@@ -72,16 +72,6 @@ json::array segments_json(const Prompt& prompt) {
   return out;
 }
 
-std::string_view start_name(AnswerSyntax::Start start) {
-  switch (start) {
-    case AnswerSyntax::Start::kAnswer: return "answer";
-    case AnswerSyntax::Start::kReasoning: return "reasoning";
-    case AnswerSyntax::Start::kJson: return "json";
-    case AnswerSyntax::Start::kToolCalls: return "tool_calls";
-  }
-  return {};
-}
-
 std::string_view detail_name(ImageDetail detail) {
   switch (detail) {
     case ImageDetail::kHigh: return "high";
@@ -116,7 +106,7 @@ TEST(RecipeEncoding, GivesTheSegmentsAndIdsOfTheReference) {
     const Prompt& prompt = encoded->prompt;
     EXPECT_EQ(json::serialize(segments_json(prompt)), json::serialize(test.at("segments")));
     if (const json::value* start = test.if_contains("start")) {
-      EXPECT_EQ(start_name(prompt.syntax.start), text_of(*start));
+      EXPECT_EQ(name_of(prompt.syntax.start), text_of(*start));
     }
     const json::value* images = test.if_contains("images");
     EXPECT_EQ(json::serialize(images_json(prompt)), images != nullptr ? json::serialize(*images) : "[]");

@@ -1,21 +1,23 @@
 // The tokenizer against ids that other programs gave: real and tiny vocabularies, from GGUF and tokenizer.json.
 #include <gtest/gtest.h>
 #include <simdjson.h>
-#include <sodium.h>
 
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "id_digest.h"
 #include "vocabulary_files.h"
 
 namespace deepinfer::tokenizer {
 namespace {
 
 namespace dom = simdjson::dom;
+using testing::decimal;
 using testing::golden_path;
 using testing::model_path;
+using testing::sha256;
 using Ids = std::vector<TokenId>;
 
 // By value: what a temporary result refers to would be gone before the loop over it starts.
@@ -33,19 +35,6 @@ Ids encode(const Tokenizer& t, std::string_view text, Recognize recognize) {
   Ids ids;
   t.encode(text, recognize, ids);
   return ids;
-}
-
-std::string sha256(std::string_view text) {
-  unsigned char digest[crypto_hash_sha256_BYTES];
-  crypto_hash_sha256(digest, reinterpret_cast<const unsigned char*>(text.data()), text.size());
-  static const char kHex[] = "0123456789abcdef";
-  std::string hex;
-  for (const unsigned char b : digest) hex += {kHex[b >> 4], kHex[b & 15]};
-  return hex;
-}
-
-void append_decimal(const Ids& ids, std::string& out) {
-  for (size_t i = 0; i < ids.size(); ++i) out += (i ? " " : "") + std::to_string(ids[i]);
 }
 
 // --- tokens.json of the real vocabularies ---
@@ -301,7 +290,7 @@ TEST_P(DeepSeekTest, GeneratedCorpora) {
       const Ids ids = encode(*tokenizer_, text, Recognize::kNothing);
       num_bytes += text.size();
       num_ids += ids.size();
-      append_decimal(ids, digest);
+      digest += decimal(ids);
       digest += '\n';
     }
     EXPECT_EQ(num_bytes, corpus["bytes"].get_uint64().value());
@@ -323,9 +312,7 @@ TEST_P(DeepSeekTest, LongRuns) {
       if (name == "base64 run") c = kBase64[lcg.draw() % 64];
       if (name == "letters only run") c = static_cast<char>('a' + lcg.draw() % 26);
     }
-    std::string digest;
-    append_decimal(encode(*tokenizer_, text, Recognize::kNothing), digest);
-    EXPECT_EQ(sha256(digest), run["sha256"].get_string().value());
+    EXPECT_EQ(sha256(decimal(encode(*tokenizer_, text, Recognize::kNothing))), run["sha256"].get_string().value());
   }
 }
 

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <span>
@@ -18,12 +17,15 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "bench.h"
 #include "kernels/block_linear.h"
 #include "kernels/pages.h"
 #include "kernels/roof.h"
 
 namespace deepinfer {
 namespace {
+
+using bench::median, bench::seconds, bench::split;
 
 struct Flags {
   int threads = 0;
@@ -32,16 +34,6 @@ struct Flags {
   int64_t outputs = 2304, cols = 5120, megabytes = 512;
   std::vector<int64_t> rows{1, 4, 32, 512};
 };
-
-std::vector<std::string> split(std::string_view text) {
-  std::vector<std::string> out;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    out.emplace_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return out;
-}
 
 bool parse(int argc, char** argv, Flags& flags) {
   for (int i = 1; i < argc; ++i) {
@@ -68,13 +60,6 @@ bool parse(int argc, char** argv, Flags& flags) {
     }
   }
   return flags.cols % 32 == 0 && flags.cols <= kMaxProductCols;
-}
-
-double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
 }
 
 // Copies of one matrix, `bytes` apart: codes, then scales.

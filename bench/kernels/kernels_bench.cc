@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -16,6 +15,7 @@
 
 #include "base/half.h"
 #include "base/rng.h"
+#include "bench.h"
 #include "kernels/linear.h"
 #include "kernels/panels.h"
 #include "kernels/roof.h"
@@ -23,7 +23,7 @@
 namespace deepinfer {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using bench::seconds, bench::split;
 
 struct Flags {
   int threads = 0;
@@ -36,16 +36,6 @@ struct Flags {
 
 constexpr DType kDTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ4_0, DType::kQ4_1,  DType::kQ5_0,   DType::kQ5_1, DType::kQ8_0,
                              DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS};
-
-std::vector<std::string> split(std::string_view text) {
-  std::vector<std::string> out;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    out.emplace_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return out;
-}
 
 bool parse(int argc, char** argv, Flags& flags) {
   for (int i = 1; i < argc; ++i) {
@@ -97,7 +87,7 @@ double seconds_of(const std::vector<std::unique_ptr<Linear>>& copies, int64_t ro
   const int64_t cols = copies[0]->cols(), outputs = copies[0]->rows();
   size_t next = 0;
   const auto run = [&](int64_t times) {
-    const auto begin = Clock::now();
+    const double begin = seconds();
     workers.run([&](Team& team) {
       for (int64_t i = 0; i < times; ++i) {
         const Linear& linear = *copies[(next + static_cast<size_t>(i)) % copies.size()];
@@ -108,7 +98,7 @@ double seconds_of(const std::vector<std::unique_ptr<Linear>>& copies, int64_t ro
       }
     });
     next += static_cast<size_t>(times);
-    return std::chrono::duration<double>(Clock::now() - begin).count();
+    return seconds() - begin;
   };
   const double once = run(1);
   const auto times = std::max<int64_t>(1, static_cast<int64_t>(0.01 / std::max(once, 1e-6)));

@@ -7,11 +7,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <string_view>
 #include <vector>
 
 #include "base/rng.h"
+#include "bench.h"
 #include "kernels/block_quantize.h"
 #include "kernels/hyper_connection.h"
 #include "kernels/index_select.h"
@@ -22,12 +22,7 @@
 namespace deepinfer {
 namespace {
 
-double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
-}
+using bench::median, bench::seconds;
 
 class Bench {
  public:

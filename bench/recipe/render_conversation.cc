@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "bench.h"
 #include "read_file.h"
 #include "recipe/dialect.h"
 #include "recipe/token_cache.h"
@@ -20,6 +21,7 @@ namespace {
 
 using namespace deepinfer;
 using namespace deepinfer::recipe;
+using bench::median;
 
 double now_ms() {
   timespec t;
@@ -47,11 +49,6 @@ void add_turn(Rng& rng, Conversation& conversation) {
   conversation.messages.push_back(std::move(call));
   conversation.messages.push_back({.role = Role::kTool, .content = text(rng, 6000), .tool_call_id = id});
   conversation.messages.push_back({.role = Role::kAssistant, .content = text(rng, 1200), .reasoning = text(rng, 600)});
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 }  // namespace

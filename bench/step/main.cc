@@ -2,7 +2,6 @@
 // sequences together. No scheduler, no sampling. Caches hold arbitrary finite numbers: speed does not depend on them.
 //   bench_step MODEL [THREADS=0] [ROUNDS=5] [f32|bf16|q8] [CASE: all whose names begin so]
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bench.h"
 #include "kernels/linear.h"
 #include "model/load.h"
 
@@ -17,12 +17,7 @@ using namespace deepinfer;
 
 namespace {
 
-double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
-}
+using bench::median, bench::seconds;
 
 class StepBench {
  public:
@@ -53,9 +48,9 @@ class StepBench {
     const model::StepBatch batch{.tokens = tokens, .sequences = parts, .logit_rows = logit_rows};
     std::vector<double> times;
     for (int round = 0; round <= rounds_; ++round) {  // the first warms up
-      const double begin = now_s();
+      const double begin = seconds();
       for (int i = 0; i < inner; ++i) model_.forward(batch, arena_, logits_.data(), workers_);
-      if (round > 0) times.push_back((now_s() - begin) / inner);
+      if (round > 0) times.push_back((seconds() - begin) / inner);
     }
     return median(times);
   }
@@ -85,7 +80,7 @@ int main(int argc, char** argv) {
     if (format == "f32") options.activations = Activations::kF32;
     if (format == "q8") options.kv_format = KvFormat::kQ8;
   }
-  const double begin = now_s();
+  const double begin = seconds();
   auto loaded = model::load_model(argv[1], options, *workers);
   if (!loaded) {
     std::fprintf(stderr, "%s\n", loaded.error().message.c_str());
@@ -95,7 +90,7 @@ int main(int argc, char** argv) {
   const double megabytes = static_cast<double>(m.info().weight_bytes) / 1e6;
   std::printf("%s: %.1f M parameters, %.1f MB packed, KV %s, isa %s, %d threads, loaded in %.3f s\n", argv[1],
               static_cast<double>(m.info().num_parameters) / 1e6, megabytes, m.kv_layout().format.c_str(), std::string(isa_name(options.isa)).c_str(),
-              workers->size(), now_s() - begin);
+              workers->size(), seconds() - begin);
   StepBench bench(m, *workers, rounds);
   const std::string only = argc > 5 ? argv[5] : "";
   const auto wanted = [&](const std::string& name) { return name.starts_with(only); };

@@ -59,16 +59,6 @@ Result<recipe::EncodedRequest> render_request(const RenderFlags& flags, const en
   return recipe::encode_request(*request, {.tokenizer = *text.tokenizer, .renderer = renderer.prompts.get(), .text_bos = text.tokenizer->add_bos()});
 }
 
-std::string_view start_name(AnswerSyntax::Start start) {
-  switch (start) {
-    case AnswerSyntax::Start::kAnswer: return "answer";
-    case AnswerSyntax::Start::kReasoning: return "reasoning";
-    case AnswerSyntax::Start::kJson: return "json";
-    case AnswerSyntax::Start::kToolCalls: return "tool_calls";
-  }
-  return {};
-}
-
 void print_json(const recipe::Prompt& prompt, const std::vector<TokenId>& ids) {
   json::array segments, images;
   for (const Segment& segment : prompt.segments) {
@@ -79,7 +69,7 @@ void print_json(const recipe::Prompt& prompt, const std::vector<TokenId>& ids) {
   }
   for (const recipe::Image& image : prompt.images) images.push_back(json::value(image.url));
   const json::object out{{"ids", json::value_from(ids)}, {"segments", std::move(segments)}, {"images", std::move(images)},
-                         {"start", start_name(prompt.syntax.start)}};
+                         {"start", name_of(prompt.syntax.start)}};
   std::puts(json::serialize(out).c_str());
 }
 

@@ -40,7 +40,10 @@ class MessagesReader {
   // text, image, document, tool_reference: what may stand in user messages and in tool results. False: another type.
   bool read_shared(FieldReader& block, std::string_view type, const std::string& path, ContentBuilder& content);
   void read_image(FieldReader& block, const std::string& path, ContentBuilder& content);
-  // A string or text blocks. first_only: the billing line is looked for in the first.
+  // Content blocks until one is wrong: read(block, type, path of the block).
+  template <class Read>
+  void each_block(const json::array& blocks, const std::string& path, Read read);
+  // A string or text blocks. billing: a billing line at the beginning is left out.
   std::string read_texts(const json::value& value, const std::string& path, bool billing);
   void add_user(std::string text) { out_.messages.push_back({.role = Role::kUser, .content = std::move(text)}); }
   void need_results(const std::string& path);
@@ -82,6 +85,19 @@ std::string MessagesReader::read_texts(const json::value& value, const std::stri
     out += shown;
   }
   return out;
+}
+
+template <class Read>
+void MessagesReader::each_block(const json::array& blocks, const std::string& path, Read read) {
+  for (size_t i = 0; i < blocks.size() && !problems_.any(); ++i) {
+    const std::string at = element_path(path, i);
+    const json::object* object = as_block(blocks[i], at, problems_);
+    if (object == nullptr) return;
+    FieldReader block(*object, at, problems_);
+    const json::string* type = block.string("type");
+    if (type == nullptr) return block.fail("type", at + ".type is missing");
+    read(block, std::string_view(*type), at);
+  }
 }
 
 void MessagesReader::read_system() {
@@ -146,24 +162,15 @@ void MessagesReader::read_message(const json::value& value, const std::string& p
 }
 
 void MessagesReader::read_user(const json::array& blocks, const std::string& path) {
-  for (size_t i = 0; i < blocks.size() && !problems_.any(); ++i) {
-    const std::string at = element_path(path, i);
-    const json::object* object = as_block(blocks[i], at, problems_);
-    if (object == nullptr) return;
-    FieldReader block(*object, at, problems_);
-    const json::string* type = block.string("type");
-    if (type == nullptr) return block.fail("type", at + ".type is missing");
-    if (*type == "tool_result") {
-      read_tool_result(block, at);
-      continue;
-    }
+  each_block(blocks, path, [&](FieldReader& block, std::string_view type, const std::string& at) {
+    if (type == "tool_result") return read_tool_result(block, at);
     ContentBuilder content(out_);
-    const bool known = read_shared(block, *type, at, content);
-    if (!known) return block.fail("type", fmt::format("Unsupported content block \"{}\" in a user message", quotable(*type)));
-    if (content.empty()) continue;  // nothing of it is shown to the model
+    const bool known = read_shared(block, type, at, content);
+    if (!known) return block.fail("type", fmt::format("Unsupported content block \"{}\" in a user message", quotable(type)));
+    if (content.empty()) return;  // nothing of it is shown to the model
     Message& message = out_.messages.emplace_back(Message{.role = Role::kUser});
     content.move_to(message);
-  }
+  });
 }
 
 bool MessagesReader::read_shared(FieldReader& block, std::string_view type, const std::string& path, ContentBuilder& content) {
@@ -242,46 +249,35 @@ void MessagesReader::read_tool_result(FieldReader& block, const std::string& pat
   const json::array* blocks = content->if_array();
   if (blocks == nullptr) return block.fail("content", content_path + " must be a string or an array of content blocks");
   ContentBuilder builder(out_);
-  for (size_t i = 0; i < blocks->size() && !problems_.any(); ++i) {
-    const std::string at = element_path(content_path, i);
-    const json::object* object = as_block((*blocks)[i], at, problems_);
-    if (object == nullptr) return;
-    FieldReader inner(*object, at, problems_);
-    const json::string* type = inner.string("type");
-    if (type == nullptr) return inner.fail("type", at + ".type is missing");
-    const bool known = read_shared(inner, *type, at, builder);
-    if (!known) return inner.fail("type", fmt::format("Unsupported content block \"{}\" in a tool_result", quotable(*type)));
-  }
+  each_block(*blocks, content_path, [&](FieldReader& inner, std::string_view type, const std::string& at) {
+    const bool known = read_shared(inner, type, at, builder);
+    if (!known) inner.fail("type", fmt::format("Unsupported content block \"{}\" in a tool_result", quotable(type)));
+  });
+  if (problems_.any()) return;
   builder.move_to(message);
 }
 
 void MessagesReader::read_assistant(const json::array& blocks, const std::string& path) {
   Message out{.role = Role::kAssistant};
   ContentBuilder content(out_);
-  for (size_t i = 0; i < blocks.size() && !problems_.any(); ++i) {
-    const std::string at = element_path(path, i);
-    const json::object* object = as_block(blocks[i], at, problems_);
-    if (object == nullptr) return;
-    FieldReader block(*object, at, problems_);
-    const json::string* type = block.string("type");
-    if (type == nullptr) return block.fail("type", at + ".type is missing");
-    if (*type == "text") {
+  each_block(blocks, path, [&](FieldReader& block, std::string_view type, const std::string& at) {
+    if (type == "text") {
       const json::string* text = block.string("text");
       if (text == nullptr) return block.fail("text", at + ".text is missing");
       if (!out.tool_calls.empty()) return block.fail("", at + ": text after a tool_use in the same message is not supported");
       content.add_text(*text);
-    } else if (*type == "thinking") {
+    } else if (type == "thinking") {
       const json::string* thinking = block.string("thinking");
       block.string("signature");  // any is accepted: reasoning is the model's own words, not a proof of them
       if (thinking == nullptr) return block.fail("thinking", at + ".thinking is missing");
       if (out.reasoning) *out.reasoning += "\n\n";
       out.reasoning = out.reasoning.value_or("") + std::string(*thinking);
-    } else if (*type == "tool_use") {
+    } else if (type == "tool_use") {
       read_tool_use(block, at, out);
-    } else if (*type != "server_tool_use" && *type != "web_search_tool_result") {
-      return block.fail("type", fmt::format("Unsupported content block \"{}\" in an assistant message", quotable(*type)));
+    } else if (type != "server_tool_use" && type != "web_search_tool_result") {
+      block.fail("type", fmt::format("Unsupported content block \"{}\" in an assistant message", quotable(type)));
     }
-  }
+  });
   if (problems_.any()) return;
   out.null_content = content.empty();
   content.move_to(out);

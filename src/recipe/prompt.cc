@@ -2,6 +2,16 @@
 
 namespace deepinfer::recipe {
 
+std::string_view name_of(AnswerSyntax::Start start) {
+  switch (start) {
+    case AnswerSyntax::Start::kAnswer: return "answer";
+    case AnswerSyntax::Start::kReasoning: return "reasoning";
+    case AnswerSyntax::Start::kJson: return "json";
+    case AnswerSyntax::Start::kToolCalls: return "tool_calls";
+  }
+  return {};
+}
+
 std::vector<TokenId> prompt_tokens(const Prompt& prompt, const tokenizer::Tokenizer& tokenizer) {
   std::vector<TokenId> ids;
   for_each_run(

@@ -40,6 +40,7 @@ struct AnswerSyntax {
   bool hides_added_tokens = false;  // added tokens are control tokens, whatever the vocabulary's flags say: they are never shown
   std::vector<DeclaredTool> tools;
 };
+std::string_view name_of(AnswerSyntax::Start start);  // "answer", "reasoning", "json", "tool_calls"
 
 struct Prompt {
   std::vector<Segment> segments;

@@ -1,0 +1,29 @@
+// What the measuring programs share: the clock, the median of rounds, lists and instruction sets on the command line.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace deepinfer::bench {
+
+inline double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+inline double median(std::vector<double> values) {  // of an even number the upper one
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+inline std::vector<std::string> split(std::string_view text) {  // at commas
+  std::vector<std::string> out;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    out.emplace_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
+}  // namespace deepinfer::bench
