@@ -8,6 +8,7 @@
 #include <boost/json/value_from.hpp>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "trace/base64.h"
 #include "trace/routing.h"
@@ -577,12 +578,25 @@ const std::vector<Retention>& standard_retentions() {
   return kAll;
 }
 
-Result<json::object> make_report(const Audit& audit, const ReportOptions& options) {
-  if (audit.trace() == nullptr) {
-    return Error{Code::kNotFound, audit.input().num_lengths_only > 0
-                                      ? "only lengths were logged: without prompts or block hashes nothing can be known about reuse"
-                                      : "no request was found in the logs"};
+namespace {
+
+// Why there is nothing to report: what was passed over, and files that could not be read.
+Error nothing_found(const InputSummary& in, bool redact) {
+  if (in.num_lengths_only > 0) return {Code::kNotFound, "only lengths were logged: without prompts or block hashes nothing can be known about reuse"};
+  std::string message = "no request was found in the logs";
+  const char* separator = ": ";
+  for (int i = 0; i < kNumSkips; ++i) {
+    const uint64_t count = in.skipped[static_cast<size_t>(i)];
+    if (count > 0) message += fmt::format("{}{} {}", std::exchange(separator, ", "), count, skip_reason(static_cast<Skip>(i)));
   }
+  for (const std::string& error : in.errors) message += std::exchange(separator, ", ") + (redact ? digest_name(error) : error);
+  return {Code::kNotFound, std::move(message)};
+}
+
+}  // namespace
+
+Result<json::object> make_report(const Audit& audit, const ReportOptions& options) {
+  if (audit.trace() == nullptr) return nothing_found(audit.input(), options.redact);
   return Report(audit, options).make();
 }
 

@@ -116,6 +116,18 @@ class AuditTest(unittest.TestCase):
             f.write(self.audit("--json", self.log).stdout)
         self.assertIn("--shard", self.audit("--merge", plain, code=2).stderr)
 
+    def test_nothing_found_says_why(self):
+        noise, archive, empty = self.path("noise.jsonl"), self.path("noise.gz"), self.path("empty.jsonl")
+        with open(noise, "wb") as f:
+            f.write(b"\0\0\0\nnot json\n")
+        with open(archive, "wb") as f:
+            f.write(b"\x1f\x8b\x08garbage")
+        open(empty, "w").close()
+        self.assertIn("2 not JSON", self.audit(noise, code=1).stderr)
+        self.assertIn("noise.gz", self.audit(archive, code=1).stderr)
+        self.assertNotIn("noise.gz", self.audit(archive, "--redact", code=1).stderr)
+        self.assertIn("no request was found in the logs\n", self.audit(empty, code=1).stderr)
+
     def test_hostile_logs(self):
         hostile = self.path("hostile.jsonl")
         with open(self.log) as f:
