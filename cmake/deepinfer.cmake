@@ -42,9 +42,6 @@ function(deepinfer_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
-  if(DI_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(${name} PRIVATE -Wno-maybe-uninitialized)  # g++ 12 sees ghosts in std::regex under the sanitizers
-  endif()
   target_compile_definitions(${name} PRIVATE DI_SOURCE_DIR="${CMAKE_SOURCE_DIR}" DI_BINARY_DIR="${CMAKE_BINARY_DIR}")
   # Workers spin inside a step: two such programs on the same cores would wait for each other's time slices.
   set(processors 1)
