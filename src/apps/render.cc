@@ -19,7 +19,6 @@ namespace deepinfer::apps {
 namespace {
 
 namespace json = boost::json;
-using recipe::AnswerSyntax;
 using recipe::Protocol;
 using recipe::Segment;
 
