@@ -1,4 +1,4 @@
-//! The C interface. No panic crosses it; strings are (pointer, length) and UTF-8.
+//! The C interface of chat templates, and what all of the C interface shares. No panic crosses it; strings are (pointer, length) and UTF-8.
 
 use crate::marks::Mode;
 use crate::template::{ChatTemplate, Failure, Options, Piece, Status};
@@ -17,21 +17,25 @@ pub struct DiBuffer {
 }
 
 impl DiBuffer {
-    fn new(bytes: Vec<u8>) -> DiBuffer {
+    pub(crate) fn new(bytes: Vec<u8>) -> DiBuffer {
         let mut bytes = std::mem::ManuallyDrop::new(bytes);
         DiBuffer { data: bytes.as_mut_ptr(), size: bytes.len(), capacity: bytes.capacity() }
     }
 }
 
-unsafe fn text<'a>(data: *const u8, size: usize) -> Result<&'a str, Failure> {
+pub(crate) unsafe fn text<'a>(data: *const u8, size: usize) -> Result<&'a str, Failure> {
     let bytes = if size == 0 { &[] } else { slice::from_raw_parts(data, size) };
     std::str::from_utf8(bytes).map_err(|e| Failure { status: Status::Failed, message: format!("not UTF-8: {e}") })
 }
 
+pub(crate) fn panic_text(panic: Box<dyn std::any::Any + Send>) -> String {
+    let what = panic.downcast_ref::<&str>().map(|s| s.to_string()).or_else(|| panic.downcast_ref::<String>().cloned());
+    what.unwrap_or_default()
+}
+
 fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let what = panic.downcast_ref::<&str>().map(|s| s.to_string()).or_else(|| panic.downcast_ref::<String>().cloned());
-        Err(Failure { status: Status::Internal, message: format!("the template engine panicked: {}", what.unwrap_or_default()) })
+        Err(Failure { status: Status::Internal, message: format!("the template engine panicked: {}", panic_text(panic)) })
     })
 }
 

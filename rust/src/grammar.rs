@@ -1,0 +1,286 @@
+//! Constraints on generated text, compiled by llguidance: the trie of a vocabulary's tokens, grammars over it, and matchers that walk a
+//! grammar token by token. All work is bounded by counts (LIMITS, MAX_…), never by time, so that what is refused is the same on every
+//! machine.
+
+use crate::schema::{Checked, Style};
+use llguidance::api::{GrammarWithLexer, ParserLimits, TopLevelGrammar};
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{Matcher as Inner, ParserFactory};
+use serde::Deserialize;
+use serde_json::Value as Json;
+use std::sync::{Arc, Mutex};
+
+#[repr(i32)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Status {
+    Ok = 0,
+    Invalid = 1, // a constraint that cannot be honoured, or too large: the message says where and why
+    Failed = 2,  // a matcher that gave up: a token that its mask forbids, or the work for one mask went over the limits
+    Internal = 3,
+}
+
+#[derive(Debug)]
+pub struct Failure {
+    pub status: Status,
+    pub message: String,
+}
+
+pub fn failure(status: Status, message: impl Into<String>) -> Failure {
+    Failure { status, message: message.into() }
+}
+
+pub fn invalid(message: impl Into<String>) -> Failure {
+    failure(Status::Invalid, message)
+}
+
+/// Of a pattern, a grammar or a list of choices. A chain of rules this long is followed within COMPILE_STACK_BYTES.
+const MAX_TEXT_BYTES: usize = 64 << 10;
+const MAX_CHOICES: usize = 4096;
+/// Parentheses and brackets in a grammar.
+const MAX_NESTING: usize = 128;
+/// The compilers of schemas and grammars recurse; this is address space, of which only what they reach is ever touched.
+const COMPILE_STACK_BYTES: usize = 256 << 20;
+
+fn limits() -> ParserLimits {
+    ParserLimits { verbose_errors: false, ..ParserLimits::default() }
+}
+
+/// What a constraint is, as JSON: {"kind": "json_schema", "schema": {…}}.
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+enum Spec {
+    JsonSchema {
+        schema: Json,
+        #[serde(default)]
+        compact: bool, // no space after ',' and ':', where else one may stand
+    },
+    Regex {
+        pattern: String,
+    },
+    Choice {
+        choices: Vec<String>,
+    },
+    /// llguidance's variant of Lark. Rules name schemas as @NAME.
+    Lark {
+        grammar: String,
+        #[serde(default)]
+        schemas: Vec<NamedSchema>,
+        #[serde(default)]
+        compact: bool,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NamedSchema {
+    name: String,
+    schema: Json,
+    /// What messages call it.
+    #[serde(default)]
+    label: String,
+}
+
+/// The tokens of a model as a trie, and what speeds up the walk over it.
+pub struct Vocabulary {
+    factory: ParserFactory,
+}
+
+impl Vocabulary {
+    /// tokens[id]: the bytes that a token stands for; empty: none, it is never allowed. special[id]: a control token, which a grammar
+    /// can only name by number, <[id]>. end_tokens: what may follow where a grammar may end.
+    pub fn new(tokens: &[&[u8]], special: impl Fn(usize) -> bool, end_tokens: &[u32]) -> Result<Vocabulary, Failure> {
+        if end_tokens.is_empty() || end_tokens.iter().any(|&t| t as usize >= tokens.len()) {
+            return Err(failure(Status::Internal, "end tokens out of range"));
+        }
+        let words: Vec<Vec<u8>> = tokens
+            .iter()
+            .enumerate()
+            .map(|(id, bytes)| match special(id) {
+                true => [&[TokTrie::SPECIAL_TOKEN_MARKER], *bytes].concat(),
+                // The marker's byte occurs in no UTF-8 text, so no text needs a token that holds it.
+                false if bytes.contains(&TokTrie::SPECIAL_TOKEN_MARKER) => Vec::new(),
+                false => bytes.to_vec(),
+            })
+            .collect();
+        let info = TokRxInfo::new(words.len() as u32, end_tokens[0]);
+        let trie = TokTrie::from(&info, &words).with_eos_tokens(end_tokens);
+        let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        Self::with_slices(env, &SlicedBiasComputer::general_slices())
+    }
+
+    fn with_slices(env: TokEnv, slices: &[String]) -> Result<Vocabulary, Failure> {
+        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), slices)
+            .map_err(|e| failure(Status::Internal, first_line(&e.to_string())))?;
+        factory.quiet();
+        *factory.limits_mut() = limits();
+        Ok(Vocabulary { factory })
+    }
+
+    pub fn size(&self) -> usize {
+        self.factory.tok_env().tok_trie().vocab_size()
+    }
+
+    /// spec: see Spec. Borrows a thread with a deep stack for as long as it takes.
+    pub fn compile(&self, spec: &str) -> Result<Grammar, Failure> {
+        let spec: Spec = serde_json::from_str(spec).map_err(|e| invalid(format!("constraint: {e}")))?;
+        on_deep_stack(|| {
+            let mut schemas = vec![];
+            let grammar = read_spec(spec, &mut schemas)?;
+            // Whole it is compiled once; what was wrong with which schema is looked for when something was.
+            self.compile_grammar(grammar).map_err(|f| schemas.iter().find_map(Checked::refusal).unwrap_or(f))
+        })
+    }
+
+    fn compile_grammar(&self, grammar: TopLevelGrammar) -> Result<Grammar, Failure> {
+        let parser = self.factory.create_parser(grammar).map_err(|e| invalid(first_line(&e.to_string())))?;
+        let mut matcher = Inner::new(Ok(parser));
+        // What can never begin is said now, not at the first token.
+        matcher.compute_mask_or_eos().map_err(|e| match first_line(&e.to_string()).as_str() {
+            "NoExtensionBias" => invalid("no text of this model's tokens satisfies it"),
+            other => invalid(other),
+        })?;
+        Ok(Grammar { pristine: Mutex::new(matcher) })
+    }
+}
+
+fn on_deep_stack<T: Send>(work: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .stack_size(COMPILE_STACK_BYTES)
+            .spawn_scoped(scope, work)
+            .map_err(|e| failure(Status::Internal, format!("no thread to compile on: {e}")))?;
+        thread.join().unwrap_or_else(|_| Err(failure(Status::Internal, "the grammar compiler panicked")))
+    })
+}
+
+fn read_spec(spec: Spec, schemas: &mut Vec<Checked>) -> Result<TopLevelGrammar, Failure> {
+    match spec {
+        Spec::JsonSchema { schema, compact } => {
+            schemas.push(Checked::new(schema, String::new())?);
+            Ok(TopLevelGrammar::from_json_schema(schemas[0].styled(style(compact))))
+        }
+        Spec::Regex { pattern } => {
+            check_size("pattern", pattern.len())?;
+            Ok(TopLevelGrammar::from_regex(unanchored(&pattern)))
+        }
+        Spec::Choice { choices } => {
+            check_size("choices", choices.iter().map(String::len).sum())?;
+            if choices.is_empty() || choices.len() > MAX_CHOICES {
+                return Err(invalid(format!("there must be between 1 and {MAX_CHOICES} choices")));
+            }
+            let quoted: Vec<String> = choices.iter().map(|c| lark_string(c)).collect();
+            Ok(TopLevelGrammar::from_lark(format!("start: {}", quoted.join(" | "))))
+        }
+        Spec::Lark { grammar, schemas: named, compact } => {
+            check_lark(&grammar)?;
+            let mut grammars = vec![GrammarWithLexer::from_lark(grammar)];
+            for NamedSchema { name, schema, label } in named {
+                let checked = Checked::new(schema, label)?;
+                grammars.push(GrammarWithLexer { name: Some(name), json_schema: Some(checked.styled(style(compact))), ..Default::default() });
+                schemas.push(checked);
+            }
+            Ok(TopLevelGrammar { grammars, max_tokens: None })
+        }
+    }
+}
+
+fn style(compact: bool) -> Style {
+    if compact {
+        Style::Compact
+    } else {
+        Style::Spaced
+    }
+}
+
+fn check_size(what: &str, size: usize) -> Result<(), Failure> {
+    if size > MAX_TEXT_BYTES {
+        return Err(invalid(format!("{what}: {size} bytes; at most {MAX_TEXT_BYTES}")));
+    }
+    Ok(())
+}
+
+fn check_lark(grammar: &str) -> Result<(), Failure> {
+    check_size("grammar", grammar.len())?;
+    let mut depth = 0usize;
+    for byte in grammar.bytes() {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_NESTING {
+            return Err(invalid(format!("grammar: nested more than {MAX_NESTING} deep")));
+        }
+    }
+    Ok(())
+}
+
+/// A pattern matches the whole text, so what binds it to the text's ends says nothing; the compiler knows no anchors.
+fn unanchored(pattern: &str) -> &str {
+    let pattern = pattern.strip_prefix('^').unwrap_or(pattern);
+    match pattern.strip_suffix('$') {
+        Some(rest) if rest.bytes().rev().take_while(|&b| b == b'\\').count() % 2 == 0 => rest,
+        _ => pattern,
+    }
+}
+
+fn lark_string(text: &str) -> String {
+    serde_json::to_string(text).unwrap_or_default().replace('\x7f', "\\u007f")
+}
+
+/// Messages of the engine go on with dumps of its state.
+pub fn first_line(message: &str) -> String {
+    message.lines().next().unwrap_or("").trim_end().to_owned()
+}
+
+/// A compiled constraint. Any thread may take matchers from it.
+pub struct Grammar {
+    pristine: Mutex<Inner>,
+}
+
+impl Grammar {
+    /// Independent of all others: what one matcher has cached changes neither time nor limits of another.
+    pub fn matcher(&self) -> Result<Matcher, Failure> {
+        let pristine = self.pristine.lock().map_err(|_| failure(Status::Internal, "a panic while cloning"))?;
+        Ok(Matcher { inner: pristine.deep_clone() })
+    }
+}
+
+/// A position in a grammar. One thread at a time.
+pub struct Matcher {
+    inner: Inner,
+}
+
+impl Matcher {
+    /// The tokens that may come next; where nothing may but the end, the end tokens.
+    pub fn mask(&mut self) -> Result<SimpleVob, Failure> {
+        self.inner.compute_mask_or_eos().map_err(failed)
+    }
+
+    pub fn accept(&mut self, token: u32) -> Result<(), Failure> {
+        self.inner.consume_token(token).map_err(failed)
+    }
+
+    /// Takes back the last `count` tokens that were accepted.
+    pub fn rollback(&mut self, count: usize) -> Result<(), Failure> {
+        self.inner.rollback(count).map_err(failed)
+    }
+
+    /// The text so far satisfies the constraint.
+    pub fn accepting(&mut self) -> Result<bool, Failure> {
+        if self.inner.stop_reason().is_ok() && self.inner.is_stopped() {
+            return Ok(true);
+        }
+        self.inner.is_accepting().map_err(failed)
+    }
+
+    /// Nothing can follow but an end token.
+    pub fn complete(&self) -> bool {
+        self.inner.is_stopped() && !self.inner.is_error()
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    failure(Status::Failed, first_line(&error.to_string()))
+}
