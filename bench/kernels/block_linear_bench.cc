@@ -128,7 +128,7 @@ int run(const Flags& flags) {
         const double read = read_bytes_per_s(flags.isa, copies.data(), copies.size(), *workers), peak = bf16_ops_per_s(flags.isa, *workers);
         took.push_back(product(times));
         of_read.push_back(bytes / took.back() / read);
-        of_products.push_back(peak > 0 ? ops / took.back() / peak : 0);
+        of_products.push_back(ops / took.back() / peak);
       }
       fmt::print("{:5} rows {:4}  {:9.1f} us  {:6.1f} GB/s ({:3.0f} % of reading)  {:7.0f} Gop/s ({:3.0f} % of bf16 products)\n", format, rows,
                  median(took) * 1e6, bytes / median(took) * 1e-9, 100 * median(of_read), ops / median(took) * 1e-9, 100 * median(of_products));

@@ -38,7 +38,7 @@ class Bench {
       const double peak = bf16_ops_per_s(isa_, *workers_), start = seconds();
       for (int64_t i = 0; i < times; ++i) run();
       took.push_back((seconds() - start) / static_cast<double>(times));
-      share.push_back(peak > 0 ? ops / took.back() / peak : 0);
+      share.push_back(ops / took.back() / peak);
     }
     const double t = median(took);
     if (ops > 0) fmt::print("{:34} {:8.1f} us  {:6.0f} Gop/s ({:3.0f} % of bf16 products)\n", name, t * 1e6, ops / t * 1e-9, 100 * median(share));

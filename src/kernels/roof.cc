@@ -17,8 +17,8 @@ constexpr int kRepeats = 5;
 cpu::RoofLoops loops_of(Isa isa) {
   switch (isa) {
 #if defined(__x86_64__)
-    case Isa::kAvx2:
-    case Isa::kAvx512f: return cpu::roof_loops_avx2();
+    case Isa::kAvx2: return cpu::roof_loops_avx2();
+    case Isa::kAvx512f: return cpu::roof_loops_avx512f();
     case Isa::kAvxVnni: return cpu::roof_loops_avxvnni();
     case Isa::kAvx512: return cpu::roof_loops_avx512();
     case Isa::kAmx: return cpu::roof_loops_amx();
@@ -45,7 +45,6 @@ double read_rate(const cpu::RoofLoops& loops, const std::byte* data, int64_t num
 }
 
 double arithmetic_rate(double (*loop)(int64_t), int64_t iterations, int repeats, Workers& workers) {
-  if (loop == nullptr) return 0;
   std::vector<double> ops(static_cast<size_t>(workers.size()));
   double best = 0;
   for (int repeat = 0; repeat < repeats; ++repeat) {
@@ -118,9 +117,20 @@ double int8_portable(int64_t iterations) {
   return 128.0 * static_cast<double>(iterations);
 }
 
+double bf16_portable(int64_t iterations) {
+  float a[16], b[16], sums[16] = {};
+  for (int i = 0; i < 16; ++i) a[i] = 0.5f, b[i] = 0.25f;
+  for (int64_t n = 0; n < iterations; ++n) {
+    asm volatile("" : : "r"(a), "r"(b) : "memory");
+    for (int i = 0; i < 16; ++i) sums[i] += a[i] * b[i];
+  }
+  asm volatile("" : : "r"(sums) : "memory");
+  return 32.0 * static_cast<double>(iterations);
+}
+
 }  // namespace
 
-RoofLoops roof_loops_portable() { return {read_portable, int8_portable, nullptr}; }
+RoofLoops roof_loops_portable() { return {read_portable, int8_portable, bf16_portable}; }
 
 }  // namespace cpu
 }  // namespace deepinfer

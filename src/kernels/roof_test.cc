@@ -10,12 +10,10 @@ TEST(Roof, EveryInstructionSetOfThisMachine) {
   const std::unique_ptr<Workers> workers = Workers::create(1);
   for (const Isa isa : available_isas()) {
     const Roof roof = measure_roof(isa, 1 << 20, *workers);
-    for (const double rate : {roof.read_bytes_per_s, roof.read_model_bytes_per_s, roof.int8_ops_per_s}) {
+    for (const double rate : {roof.read_bytes_per_s, roof.read_model_bytes_per_s, roof.int8_ops_per_s, roof.bf16_ops_per_s}) {
       EXPECT_GT(rate, 1e6) << isa_name(isa);
       EXPECT_LT(rate, 1e16) << isa_name(isa);
     }
-    EXPECT_LT(roof.bf16_ops_per_s, 1e16);
-    EXPECT_TRUE(isa < Isa::kAvx512 || roof.bf16_ops_per_s > 1e6) << isa_name(isa);
   }
 }
 

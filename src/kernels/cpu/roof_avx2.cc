@@ -27,9 +27,17 @@ double int8(int64_t iterations) {
   return 64.0 * 8 * static_cast<double>(iterations);
 }
 
+double bf16(int64_t iterations) {
+  __m256 sum[12] = {};
+  const __m256 x = _mm256_set1_ps(1.5f), y = _mm256_set1_ps(0.5f);
+  for (int64_t n = 0; n < iterations; ++n)
+    for (__m256& s : sum) asm volatile("vfmadd231ps %1, %2, %0" : "+x"(s) : "x"(x), "x"(y));
+  return 16.0 * 12 * static_cast<double>(iterations);
+}
+
 }  // namespace
 
-RoofLoops roof_loops_avx2() { return {read, int8, nullptr}; }
+RoofLoops roof_loops_avx2() { return {read, int8, bf16}; }
 
 }  // namespace deepinfer::cpu
 #endif

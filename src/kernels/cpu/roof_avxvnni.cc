@@ -16,7 +16,7 @@ double int8(int64_t iterations) {
 
 }  // namespace
 
-RoofLoops roof_loops_avxvnni() { return {roof_loops_avx2().read, int8, nullptr}; }
+RoofLoops roof_loops_avxvnni() { return {roof_loops_avx2().read, int8, roof_loops_avx2().bf16}; }
 
 }  // namespace deepinfer::cpu
 #endif
