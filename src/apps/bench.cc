@@ -45,10 +45,10 @@ void print_table(const Report& r) {
              static_cast<double>(r.info.num_parameters) / 1e6, format_size(r.info.weight_bytes), isa_name(default_isa()), r.num_threads);
   fmt::print("roof: memory {:.1f} GB/s; {:.1f} GB/s over as many bytes as the weights; int8 {:.0f} Gop/s, bf16 {:.0f} Gop/s\n\n",
              r.roof.read_bytes_per_s / 1e9, r.roof.read_model_bytes_per_s / 1e9, r.roof.int8_ops_per_s / 1e9, r.roof.bf16_ops_per_s / 1e9);
-  fmt::print("{:<18} {:>12} {:>12} {:>9} {:>9}\n", "case", "tokens/s", "ms/step", "of roof", "spread");
+  fmt::print("{:<32} {:>12} {:>12} {:>9} {:>9}\n", "case", "tokens/s", "ms/step", "of roof", "spread");
   for (const CaseResult& c : r.results) {
     const double steps = c.what.kind == BenchCase::Kind::kPrefill ? 1 : c.what.num_tokens;
-    fmt::print("{:<18} {:>12.1f} {:>12.3f} {:>8.0f}% {:>8.1f}%\n", c.what.name(), c.tokens_per_s, c.median_s * 1e3 / steps, 100 * c.roof_share, 100 * c.spread);
+    fmt::print("{:<32} {:>12.1f} {:>12.3f} {:>8.0f}% {:>8.1f}%\n", c.what.name(), c.tokens_per_s, c.median_s * 1e3 / steps, 100 * c.roof_share, 100 * c.spread);
   }
   if (r.disk_bytes_per_s) {
     fmt::print("\ndisk: {:.2f} GB/s alone", *r.disk_bytes_per_s / 1e9);
@@ -79,8 +79,8 @@ void print_json(const Report& r) {
   std::puts(boost::json::serialize(out).c_str());
 }
 
-Result<std::vector<BenchCase>> chosen_cases(const BenchFlags& flags, int32_t max_context) {
-  std::vector<BenchCase> cases = standard_cases(max_context);
+Result<std::vector<BenchCase>> chosen_cases(const BenchFlags& flags, int32_t max_context, const model::KvLayout& layout) {
+  std::vector<BenchCase> cases = standard_cases(max_context, layout);
   if (flags.only.empty()) return cases;
   std::vector<BenchCase> chosen;
   for (const std::string& name : flags.only) {
@@ -129,7 +129,7 @@ Result<Report> run_bench(const BenchFlags& flags) {
   report.info = loaded->info();
   report.num_threads = workers->size();
   const int32_t max_context = flags.model.context > 0 ? std::min(flags.model.context, report.info.max_context) : report.info.max_context;
-  DI_TRY(const std::vector<BenchCase> cases, chosen_cases(flags, max_context));
+  DI_TRY(const std::vector<BenchCase> cases, chosen_cases(flags, max_context, loaded->kv_layout()));
   report.roof = measure_roof(default_isa(), static_cast<int64_t>(report.info.weight_bytes), *workers);
   DI_TRY(report.results, measure(*loaded, cases, {.rounds = flags.rounds, .max_rows = flags.max_num_batched_tokens}, report.roof, *workers));
   if (flags.model.bounds_weights()) {

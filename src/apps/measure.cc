@@ -14,8 +14,20 @@ namespace {
 
 using model::BlockId;
 
+// The steps that compute positions [from, to) of a prompt: [start, to), the replay before a cached beginning included.
+struct PromptSteps {
+  int32_t start, from, to, decoder_start, max_rows;
+  PromptSteps(int32_t from_, int32_t to_, bool narrow, int32_t replay_tokens, int32_t max_rows_)
+      : start(std::max(0, from_ - replay_tokens)), from(from_), to(to_), decoder_start(narrow && replay_tokens > 0 ? std::max(0, to_ - replay_tokens) : 0), max_rows(max_rows_) {}
+
+  template <typename F>  // (first position, rows)
+  void each(F f) const {
+    for (int32_t at = start; at < to; at += max_rows) f(at, std::min(max_rows, to - at));
+  }
+};
+
 // Sequences side by side in one arena (first all blocks, then a state each), and the steps that fill them. Models with windows are run as
-// an engine runs them by default: only the end of a prompt enters the decoder layers.
+// an engine runs them by default: only the end of a prompt enters the decoder layers, and a cached beginning is replayed within bounds.
 class Bench {
  public:
   Bench(model::Model& model, int32_t num_sequences, int32_t max_tokens, int32_t max_rows, std::byte* arena, Workers& workers)
@@ -28,16 +40,19 @@ class Bench {
     logits_.resize(static_cast<size_t>(num_sequences) * static_cast<size_t>(model.info().vocab_size));
   }
 
-  // Tokens [from, to) of one sequence, in chunks; the last row's logits, as an answer needs them.
-  void prefill(int32_t sequence, int32_t from, int32_t to) {
-    for (int32_t at = from; at < to; at += max_rows_) {
-      const int32_t rows = std::min(max_rows_, to - at);
-      const model::SequenceRows one = rows_of(sequence, 0, rows, at, to);
+  // Tokens [from, to) of one sequence, in chunks, of which those before are cached; the last row's logits, as an answer needs them.
+  void prefill(int32_t sequence, int32_t from, int32_t to, bool narrow) {
+    const PromptSteps steps(from, to, narrow, model_.kv_layout().replay_tokens, max_rows_);
+    steps.each([&](int32_t at, int32_t rows) {
+      model::SequenceRows one = rows_of(sequence, 0, rows, at);
+      one.window_start = steps.start;
+      one.global_start = steps.from;
+      one.decoder_start = steps.decoder_start;
       const int32_t last = rows - 1;
       const bool wanted = at + rows == to;
       model_.forward({.tokens = std::span(tokens_).subspan(static_cast<size_t>(at), static_cast<size_t>(rows)), .sequences = {&one, 1},
                       .logit_rows = {&last, wanted ? size_t{1} : size_t{0}}}, arena_, logits_.data(), workers_);
-    }
+    });
   }
 
   // One token of each sequence at position `at`, after a prompt of `context` tokens.
@@ -46,7 +61,8 @@ class Bench {
     rows_.clear();
     logit_rows_.clear();
     for (int32_t s = 0; s < num_sequences; ++s) {
-      rows_.push_back(rows_of(s, s, 1, at, context));
+      rows_.push_back(rows_of(s, s, 1, at));
+      rows_.back().decoder_start = std::max(0, context - model_.kv_layout().replay_tokens);
       logit_rows_.push_back(s);
     }
     model_.forward({.tokens = step_tokens_, .sequences = rows_, .logit_rows = logit_rows_}, arena_, logits_.data(), workers_);
@@ -57,13 +73,12 @@ class Bench {
   }
 
  private:
-  model::SequenceRows rows_of(int32_t sequence, int32_t first_row, int32_t num_rows, int32_t start, int32_t prompt) const {
+  model::SequenceRows rows_of(int32_t sequence, int32_t first_row, int32_t num_rows, int32_t start) const {
     const model::KvLayout& layout = model_.kv_layout();
     model::SequenceRows rows{.first_row = first_row, .num_rows = num_rows, .start = start, .block_table = table(sequence)};
     if (layout.state_bytes == 0) return rows;
     rows.state = arena_ + static_cast<int64_t>(blocks_.size()) * layout.block_bytes + sequence * layout.state_bytes;
     rows.previous = std::span(tokens_).first(static_cast<size_t>(start));
-    rows.decoder_start = std::max(0, prompt - layout.replay_tokens);
     return rows;
   }
   static uint64_t mix(uint64_t i) { return (i + 1) * 0x9e3779b97f4a7c15u >> 33; }
@@ -88,7 +103,7 @@ int32_t tokens_of(const BenchCase& what) { return what.context + what.num_tokens
 double run_once(Bench& bench, const BenchCase& what, const Clock& clock) {
   const int64_t begin = clock.now_ns();
   if (what.kind == BenchCase::Kind::kPrefill) {
-    bench.prefill(0, what.context, what.context + what.num_tokens);
+    bench.prefill(0, what.context, what.context + what.num_tokens, what.narrow);
   } else {
     for (int32_t i = 0; i < what.num_tokens; ++i) bench.decode(what.num_sequences, what.context, what.context + i);
   }
@@ -104,28 +119,41 @@ double median(std::vector<double> values) {
 }  // namespace
 
 std::string BenchCase::name() const {
-  if (kind == Kind::kPrefill) return fmt::format("prefill {}", num_tokens);
+  if (kind == Kind::kPrefill) return fmt::format("prefill {}{}{}", num_tokens, context > 0 ? fmt::format(" at {}", context) : "", narrow ? "" : " without narrowing");
   if (num_sequences > 1) return fmt::format("decode of {}", num_sequences);
   return fmt::format("decode at {}", context);
 }
 
-std::vector<BenchCase> standard_cases(int32_t max_context) {
+std::vector<BenchCase> standard_cases(int32_t max_context, const model::KvLayout& layout) {
   using Kind = BenchCase::Kind;
-  std::vector<BenchCase> cases{{Kind::kPrefill, 1, 0, 512}, {Kind::kPrefill, 1, 0, 2048}, {Kind::kDecode, 1, 0, 64}, {Kind::kDecode, 1, 4096, 32}};
+  std::vector<BenchCase> cases{{Kind::kPrefill, 1, 0, 512}, {Kind::kPrefill, 1, 0, 2048}};
+  if (layout.state_bytes > 0) cases.push_back({Kind::kPrefill, 1, 0, 2048, false});
+  cases.insert(cases.end(), {{Kind::kPrefill, 1, 2304, 256}, {Kind::kDecode, 1, 0, 64}, {Kind::kDecode, 1, 4096, 32}});
   for (const int32_t n : {2, 4, 8, 16}) cases.push_back({Kind::kDecode, n, 128, 32});
   std::erase_if(cases, [max_context](const BenchCase& c) { return tokens_of(c) > max_context; });
   return cases;
 }
 
-double roof_seconds(const BenchCase& what, const model::ModelInfo& info, const model::KvLayout& layout, const Roof& roof, int32_t max_rows) {
-  const bool prefill = what.kind == BenchCase::Kind::kPrefill;
-  const double steps = prefill ? (what.num_tokens + max_rows - 1) / max_rows : what.num_tokens;
-  const double rows = static_cast<double>(what.num_tokens) * what.num_sequences;
-  const double cache_bytes = prefill ? 0 : rows * (what.context + what.num_tokens / 2.0) * static_cast<double>(layout.block_bytes) / layout.block_tokens;
-  const double bytes = steps * static_cast<double>(info.weight_bytes) + cache_bytes;
-  const double head = static_cast<double>(info.vocab_size) * info.hidden_size;
-  const double ops = 2 * (rows * static_cast<double>(info.body_parameters) + (prefill ? 1 : rows) * head);
-  return std::max(bytes / roof.read_model_bytes_per_s, ops / roof.int8_ops_per_s);
+double roof_seconds(const BenchCase& what, const model::Model& model, const Roof& roof, int32_t max_rows) {
+  double bytes = 0, products = 0;
+  bool integer = false;
+  const auto add = [&](const model::StepShape& shape) {
+    const model::StepCost cost = model.cost(shape);
+    bytes += cost.weight_bytes + cost.state_bytes;
+    products += cost.products;
+    integer = cost.integer_products;
+  };
+  if (what.kind == BenchCase::Kind::kPrefill) {
+    const PromptSteps steps(what.context, what.context + what.num_tokens, what.narrow, model.kv_layout().replay_tokens, max_rows);
+    steps.each([&](int32_t at, int32_t rows) {
+      const int32_t decoder_rows = std::clamp(at + rows - steps.decoder_start, 0, rows);
+      add({.num_rows = rows, .num_decoder_rows = decoder_rows, .num_logit_rows = at + rows == steps.to ? 1 : 0});
+    });
+  } else {
+    const int64_t n = what.num_sequences;
+    for (int32_t i = 0; i < what.num_tokens; ++i) add({.num_rows = n, .num_decoder_rows = n, .num_logit_rows = n, .context = what.context + i});
+  }
+  return std::max(bytes / roof.read_model_bytes_per_s, 2 * products / (integer ? roof.int8_ops_per_s : roof.bf16_ops_per_s));
 }
 
 Result<std::vector<CaseResult>> measure(model::Model& model, const std::vector<BenchCase>& cases, const BenchOptions& options, const Roof& roof,
@@ -144,9 +172,9 @@ Result<std::vector<CaseResult>> measure(model::Model& model, const std::vector<B
   for (const BenchCase& c : cases) {
     results.push_back({.what = c});
     // Fills the cache before the case and warms everything that it touches.
-    for (int32_t s = 0; s < c.num_sequences; ++s) bench.prefill(s, 0, c.context);
+    for (int32_t s = 0; s < c.num_sequences; ++s) bench.prefill(s, 0, c.context, true);
     if (c.kind == BenchCase::Kind::kDecode) bench.decode(c.num_sequences, c.context, c.context);
-    else bench.prefill(0, 0, std::min(c.num_tokens, options.max_rows));
+    else bench.prefill(0, c.context, c.context + std::min(c.num_tokens, options.max_rows), true);
   }
   for (int32_t round = 0; round < options.rounds; ++round)
     for (CaseResult& r : results) {
@@ -160,7 +188,7 @@ Result<std::vector<CaseResult>> measure(model::Model& model, const std::vector<B
     const auto [fastest, slowest] = std::minmax_element(r.seconds.begin(), r.seconds.end());
     r.spread = (*slowest - *fastest) / r.median_s;
     r.tokens_per_s = static_cast<double>(r.what.num_tokens) * r.what.num_sequences / r.median_s;
-    r.roof_share = roof_seconds(r.what, model.info(), model.kv_layout(), roof, options.max_rows) / r.median_s;
+    r.roof_share = roof_seconds(r.what, model, roof, options.max_rows) / r.median_s;
   }
   return results;
 }

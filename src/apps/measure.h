@@ -19,11 +19,13 @@ struct BenchCase {
   int32_t num_sequences = 1;
   int32_t context = 0;     // tokens in the cache before the first timed one
   int32_t num_tokens = 0;  // timed tokens of each sequence: prefill in chunks of the step's size, decode one a step
-  std::string name() const;  // "prefill 512", "decode at 4096", "decode of 8"
+  bool narrow = true;      // of models with windows: only a prompt's end enters the decoder layers; else all of it
+  std::string name() const;  // "prefill 512", "prefill 256 at 2304", "prefill 2048 without narrowing", "decode at 4096", "decode of 8"
 };
 
-// The cases that everybody asks about, those left out that the model's context cannot hold.
-std::vector<BenchCase> standard_cases(int32_t max_context);
+// The cases that everybody asks about, those left out that the model's context cannot hold. "prefill 256 at 2304" is a prompt of which nine
+// tenths are cached: with windows their replay is timed, its tokens are not counted.
+std::vector<BenchCase> standard_cases(int32_t max_context, const model::KvLayout& layout);
 
 struct CaseResult {
   BenchCase what;
@@ -39,10 +41,10 @@ struct BenchOptions {
   int32_t max_rows = 512;  // tokens a step
 };
 
-// Shortest time that the roof allows for a case: the weights (and the cache before each token) read once a step, or the products
-// of the weights at the integer peak, whichever is longer. A product costs 2 operations a parameter and token; attention's own
-// products are left out, so at long contexts the figure flatters the roof.
-double roof_seconds(const BenchCase& what, const model::ModelInfo& info, const model::KvLayout& layout, const Roof& roof, int32_t max_rows);
+// Shortest time that the roof allows for a case: what its steps have to read at the memory's rate over as many bytes as the weights, or
+// their products at the peak, integer or bf16, whichever is longer (model::StepCost). A product costs 2 operations. A prefill's reads of
+// the cache are left out, and attention's own products, so at long contexts the figure flatters the roof.
+double roof_seconds(const BenchCase& what, const model::Model& model, const Roof& roof, int32_t max_rows);
 
 // Runs all cases; calls model.reserve(). Errors: kResourceExhausted (no memory for the cache).
 Result<std::vector<CaseResult>> measure(model::Model& model, const std::vector<BenchCase>& cases, const BenchOptions& options, const Roof& roof,

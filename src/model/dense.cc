@@ -40,6 +40,7 @@ class DenseModel final : public Model {
 
   const ModelInfo& info() const override { return info_; }
   const KvLayout& kv_layout() const override { return kv_layout_; }
+  StepCost cost(const StepShape& shape) const override;
   void reserve(const ModelLimits& limits, Workers& workers) override;
   void forward(const StepBatch& batch, std::byte* arena, float* logits, Workers& workers) override;
 
@@ -61,6 +62,7 @@ class DenseModel final : public Model {
   std::vector<double> rope_frequencies_;
   AttentionShape attention_;
   ModelInfo info_;
+  double body_products_ = 0;  // of a row: without embedding and head
   KvLayout kv_layout_;
   KvGroup kv_group_;
   std::unique_ptr<DenseWorkspace> workspace_;
@@ -80,7 +82,7 @@ DenseModel::DenseModel(const DenseConfig& config, const DenseWeights& weights, s
   for (size_t i = 0; i < weights.layers.size(); ++i) layers_.push_back(make_layer(weights.layers[i], config.layer_window[i], workers));
   for (const DenseLayer& layer : layers_)
     for (const Linear* linear : {layer.qkv.get(), layer.output.get(), layer.gate_up.get(), layer.down.get()})
-      info_.body_parameters += static_cast<uint64_t>(linear->rows() * linear->cols());
+      body_products_ += static_cast<double>(linear->rows() * linear->cols());
   // A tied head shares its file bytes with the embedding. They are released all the same: the few rows that a step looks up come
   // back one by one.
   head_ = pack({weights.head}, config.hidden_size, workers);
@@ -113,6 +115,14 @@ DenseLayer DenseModel::make_layer(const DenseLayerWeights& w, int32_t window, Wo
   layer.down = pack({w.down}, config_.intermediate_size, workers);
   layer.window = window;
   return layer;
+}
+
+StepCost DenseModel::cost(const StepShape& shape) const {
+  const double head = static_cast<double>(info_.vocab_size) * info_.hidden_size;
+  return {.weight_bytes = static_cast<double>(info_.weight_bytes),
+          .state_bytes = static_cast<double>(shape.num_rows * shape.context) * static_cast<double>(kv_layout_.block_bytes) / kv_layout_.block_tokens,
+          .products = static_cast<double>(shape.num_rows) * body_products_ + static_cast<double>(shape.num_logit_rows) * head,
+          .integer_products = options_.activations == Activations::kFast};
 }
 
 void DenseModel::describe() {

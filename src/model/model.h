@@ -80,8 +80,22 @@ struct ModelInfo {
   std::string architecture;
   int32_t vocab_size = 0, max_context = 0, hidden_size = 0, num_layers = 0;
   uint64_t num_parameters = 0;
-  uint64_t body_parameters = 0;  // of the products that every row goes through: without embedding and head
-  uint64_t weight_bytes = 0;     // as packed in memory
+  uint64_t weight_bytes = 0;  // as packed in memory
+};
+
+// What a step has to read and to multiply, at the least: how fast a machine could run it follows from that (apps/measure.h). Products of
+// attention are left out.
+struct StepShape {
+  int64_t num_rows = 1;
+  int64_t num_decoder_rows = 1;  // of them, those that narrowing lets into the decoder layers; of models without: all
+  int64_t num_logit_rows = 1;
+  int64_t context = 0;           // tokens before each row, whose state attention reads; 0: leave the state out
+};
+struct StepCost {
+  double weight_bytes = 0;  // of experts, what so many rows choose on average if each expert is as likely as any other
+  double state_bytes = 0;
+  double products = 0;             // multiplications of a weight with an activation; an operation is half of one
+  bool integer_products = false;   // with 8-bit activations; else with bf16's
 };
 
 struct ModelLimits {
@@ -96,6 +110,7 @@ class Model {
   virtual ~Model() = default;
   virtual const ModelInfo& info() const = 0;
   virtual const KvLayout& kv_layout() const = 0;
+  virtual StepCost cost(const StepShape& shape) const = 0;
 
   // Allocates the workspace for steps of at most these sizes. Called once, before the first forward.
   virtual void reserve(const ModelLimits& limits, Workers& workers) = 0;

@@ -9,6 +9,7 @@
 #include "kernels/engram_gate.h"
 #include "kernels/index_select.h"
 #include "kernels/v41_rows.h"
+#include "model/v41_info.h"
 #include "model/v41_step.h"
 
 namespace deepinfer::model {
@@ -415,10 +416,12 @@ class V41Model final : public V41 {
       info_.num_parameters += static_cast<uint64_t>(num_parameters(tensor.dtype, tensor.num_elements()));
       info_.weight_bytes += tensor.data.size();
     }
+    cost_ = v41_cost(checkpoint_->tensors(), config_);
   }
 
   const ModelInfo& info() const override { return info_; }
   const KvLayout& kv_layout() const override { return layout_.declaration(); }
+  StepCost cost(const StepShape& shape) const override { return v41_step_cost(cost_, config_, shape); }
   const V41Config& config() const override { return config_; }
   const V41Memory* memory() const override { return memory_.get(); }
   void observe(V41Observer* observer) override { observer_ = observer; }
@@ -448,6 +451,7 @@ class V41Model final : public V41 {
   V41Buffers buffers_;
   V41Step step_;
   ModelInfo info_;
+  V41Cost cost_;
   ModelLimits limits_;
   V41Observer* observer_ = nullptr;
 };

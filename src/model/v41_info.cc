@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <fmt/format.h>
 
 #include "base/units.h"
@@ -108,6 +109,36 @@ V41Part v41_total(std::span<const V41Part> parts) {
     total.encoder_parameters += part.encoder_parameters;
   }
   return total;
+}
+
+V41Cost v41_cost(std::span<const TensorView> tensors, const V41Config& config) {
+  V41Cost cost;
+  for (const TensorView& t : tensors) {
+    const Part part = part_of(t.name);
+    const double read = share_read(part, t, config), bytes = static_cast<double>(t.data.size());
+    if (read == 0) continue;
+    V41Share& share = part == kHead || (part == kNorms && layer_of(t.name) < 0) ? cost.head : in_encoder(part, t.name, config) ? cost.encoder : cost.decoder;
+    const bool table = part == kEmbedding || part == kEngramTables;
+    (table ? share.row_bytes : part == kRoutedExperts ? share.expert_bytes : share.bytes) += table ? read * bytes : bytes;
+    if (!table) share.products += read * static_cast<double>(num_parameters(t.dtype, t.num_elements()));
+  }
+  return cost;
+}
+
+StepCost v41_step_cost(const V41Cost& cost, const V41Config& config, const StepShape& shape) {
+  StepCost step;
+  const double missed_by_a_row = 1 - static_cast<double>(config.num_experts_per_tok) / config.n_routed_experts;
+  const auto add = [&](const V41Share& share, int64_t rows) {
+    if (rows == 0) return;
+    const auto n = static_cast<double>(rows);
+    step.weight_bytes += share.bytes + n * share.row_bytes + share.expert_bytes * (1 - std::pow(missed_by_a_row, n));
+    step.products += n * share.products;
+  };
+  add(cost.encoder, shape.num_rows);
+  add(cost.decoder, shape.num_decoder_rows);
+  add(cost.head, shape.num_logit_rows);
+  if (shape.context > 0) step.state_bytes = static_cast<double>(shape.num_rows * v41_state_bytes(config, shape.context).read);
+  return step;
 }
 
 V41StateBytes v41_state_bytes(const V41Config& c, int64_t num_tokens) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/checkpoint.h"
+#include "model/model.h"
 #include "model/v41_config.h"
 
 namespace deepinfer::model {
@@ -36,6 +37,21 @@ struct V41StateBytes {
   int64_t read = 0;
 };
 V41StateBytes v41_state_bytes(const V41Config& config, int64_t num_tokens);
+
+// What the weights of a step cost, by who goes through them.
+struct V41Share {
+  double bytes = 0;         // read once a step, if any row comes by
+  double row_bytes = 0;     // rows of tables: for every row
+  double expert_bytes = 0;  // all routed experts; a row reads the chosen ones
+  double products = 0;      // of a row, its experts included
+};
+struct V41Cost {
+  V41Share encoder;  // all rows
+  V41Share decoder;  // those that narrowing lets in
+  V41Share head;     // those whose logits are wanted
+};
+V41Cost v41_cost(std::span<const TensorView> tensors, const V41Config& config);
+StepCost v41_step_cost(const V41Cost& cost, const V41Config& config, const StepShape& shape);
 
 // What `deepinfer model info` says. read_bytes_per_s: the machine's, as probed; 0: no estimate. contexts: lengths to show the state at.
 using LabelledLines = std::vector<std::pair<std::string, std::string>>;

@@ -5,11 +5,10 @@
 
 #include "model/model_info.h"
 #include "model/v41_synth.h"
+#include "v41_tiny.h"
 
 namespace deepinfer::model {
 namespace {
-
-const std::string kTiny = DI_SOURCE_DIR "/tests/golden/v41-tiny";
 
 TEST(V41Info, CountsTheTinyCheckpoint) {
   const auto info = read_checkpoint_info(kTiny);
@@ -53,6 +52,32 @@ TEST(V41Info, StateOfTheReleasedModel) {
   EXPECT_EQ(v41_state_bytes(c, 1).read, 40 * 528 + 20 * 288 + 5 * 68);
   const int64_t n = 1 << 20;
   EXPECT_EQ(v41_state_bytes(c, n).read, 40 * 128 * 528 + 38 * 512 * 288 + (3 * n / 2 + 5 * n) * 68);
+}
+
+// One token reads what `model info` says it reads; many read every expert, and narrowing spares those that stay out of the decoder.
+TEST(V41Info, CostOfAStepFollowsItsRows) {
+  const auto info = read_checkpoint_info(kTiny);
+  ASSERT_TRUE(info);
+  const V41Part total = v41_total(info->v41_parts);
+  const auto model = tiny_model();
+  const StepCost one = model->cost({});
+  EXPECT_NEAR(one.weight_bytes, total.decode_bytes, 1e-6);
+  EXPECT_FALSE(one.integer_products);
+  double looked_up = 0;
+  for (const V41Part& part : info->v41_parts)
+    if (part.name == "embedding" || part.name == "Engram tables") looked_up += part.decode_parameters;
+  EXPECT_NEAR(one.products, total.decode_parameters - looked_up, 1e-6);
+
+  const StepCost many = model->cost({.num_rows = 1000, .num_decoder_rows = 1000, .num_logit_rows = 1});
+  const StepCost narrowed = model->cost({.num_rows = 1000, .num_decoder_rows = 0, .num_logit_rows = 0});
+  int64_t routed = 0;
+  for (const V41Part& part : info->v41_parts)
+    if (part.name == "routed experts") routed = part.num_bytes;
+  EXPECT_NEAR(many.weight_bytes - one.weight_bytes, 0.75 * static_cast<double>(routed) + 999 * (128 * 2 + 2 * 6 * 33), 1);  // 2 of 8 experts, then all
+  EXPECT_NEAR(narrowed.products, 1000 * (total.encoder_parameters - looked_up), 1e-3);
+  EXPECT_LT(narrowed.weight_bytes, 0.7 * many.weight_bytes);
+  EXPECT_EQ(one.state_bytes, 0);
+  EXPECT_EQ(model->cost({.num_rows = 2, .context = 10}).state_bytes, 2 * static_cast<double>(v41_state_bytes(*info->v41, 10).read));
 }
 
 TEST(V41Info, TextAndJsonSayTheSame) {

@@ -45,6 +45,7 @@ class FakeModel final : public model::Model {
 
   const model::ModelInfo& info() const override { return info_; }
   const model::KvLayout& kv_layout() const override { return layout_; }
+  model::StepCost cost(const model::StepShape&) const override { return {}; }
   void reserve(const model::ModelLimits& limits, Workers&) override { limits_ = limits; }
 
   void forward(const model::StepBatch& batch, std::byte* arena, float* logits, Workers& workers) override {
