@@ -3,6 +3,7 @@
 #include <sodium.h>
 #include <vector>
 
+#include "base/base64.h"
 #include "base/check.h"
 #include "base/hash.h"
 
@@ -11,7 +12,6 @@ namespace {
 
 constexpr uint8_t kVersion = 1;  // authenticated with the context, so a later format cannot be taken for this one
 constexpr size_t kNonce = crypto_aead_xchacha20poly1305_ietf_NPUBBYTES, kTag = crypto_aead_xchacha20poly1305_ietf_ABYTES;
-constexpr int kVariant = sodium_base64_VARIANT_URLSAFE_NO_PADDING;
 
 const unsigned char* bytes_of(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
 
@@ -41,18 +41,14 @@ std::string Sealer::seal(std::string_view text, std::string_view context) const 
                                                             nullptr, &out[1], key_.data());
   CHECK(rc == 0);
   CHECK(length == text.size() + kTag);
-  std::string encoded(sodium_base64_ENCODED_LEN(out.size(), kVariant), '\0');
-  sodium_bin2base64(encoded.data(), encoded.size(), out.data(), out.size(), kVariant);
-  encoded.pop_back();  // the terminator
-  return encoded;
+  return encode_base64({reinterpret_cast<const char*>(out.data()), out.size()}, Base64::kUrlUnpadded);
 }
 
 std::optional<std::string> Sealer::open(std::string_view sealed, std::string_view context) const {
-  std::vector<unsigned char> in(sealed.size() + 1);  // more than its decoded length, and never without memory
-  size_t size = 0;
-  const char* end = nullptr;
-  const int bad = sodium_base642bin(in.data(), in.size(), sealed.data(), sealed.size(), nullptr, &size, &end, kVariant);
-  if (bad != 0 || end != sealed.data() + sealed.size() || size < 1 + kNonce + kTag || in[0] != kVersion) return std::nullopt;
+  const std::optional<std::string> decoded = decode_base64(sealed, Base64::kUrlUnpadded);
+  if (!decoded || decoded->size() < 1 + kNonce + kTag || (*decoded)[0] != static_cast<char>(kVersion)) return std::nullopt;
+  const unsigned char* in = bytes_of(*decoded);
+  const size_t size = decoded->size();
   std::string text(size - 1 - kNonce - kTag, '\0');
   unsigned long long length = 0;
   const int forged = crypto_aead_xchacha20poly1305_ietf_decrypt(reinterpret_cast<unsigned char*>(text.data()), &length, nullptr, &in[1 + kNonce],
