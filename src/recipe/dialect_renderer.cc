@@ -43,6 +43,12 @@ class Writer {
   void control(const Control& token) {
     prompt.segments.push_back({.kind = Segment::Kind::kSpecial, .id = token.id, .text = std::string(token.spelling)});
   }
+  // Room for a text that comes in parts, so that its first part is not moved for the next.
+  void reserve_text(size_t bytes) {
+    if (prompt.segments.empty() || prompt.segments.back().kind != Segment::Kind::kPlain) prompt.segments.push_back({});
+    std::string& text = prompt.segments.back().text;
+    text.reserve(text.size() + bytes);
+  }
   void text(std::string_view text) {
     if (text.empty()) return;
     if (prompt.segments.empty() || prompt.segments.back().kind != Segment::Kind::kPlain) prompt.segments.push_back({});
@@ -79,6 +85,7 @@ class DialectRenderer final : public PromptRenderer {
  private:
   struct Plan {
     const Conversation& conversation;
+    std::deque<std::string> texts;  // of turns that are no message's own
     std::vector<Turn> turns;
     bool thinking;
     size_t keep_from;  // reasoning of turns from here on is written
@@ -110,8 +117,8 @@ class DialectRenderer final : public PromptRenderer {
 DialectRenderer::Plan DialectRenderer::plan(const Conversation& conversation) const {
   const DeveloperAs developer = options_.developer_as == DeveloperAs::kDialect ? rules_.developer : options_.developer_as;
   const bool needs_system = conversation.tools_active() || conversation.response_format.kind != ResponseFormat::Kind::kText;
-  Plan plan{.conversation = conversation, .turns = make_turns(conversation, rules_, developer, needs_system),
-            .thinking = conversation.thinking.value_or(true), .keep_from = 1};
+  Plan plan{.conversation = conversation, .texts = {}, .turns = {}, .thinking = conversation.thinking.value_or(true), .keep_from = 1};
+  plan.turns = make_turns(conversation, rules_, developer, needs_system, plan.texts);
   const HistoryReasoning history = conversation.history_reasoning.value_or(options_.history_reasoning);
   if (history == HistoryReasoning::kReference && !conversation.tools_active()) {
     for (size_t i = 1; i < plan.turns.size(); ++i) {
@@ -316,6 +323,7 @@ Result<Prompt> DialectRenderer::render(const Conversation& conversation) const {
   DI_TRY(check_tasks(conversation));
   const Plan plan = this->plan(conversation);
   Writer out(conversation.images);
+  out.prompt.segments.reserve(8 + 6 * plan.turns.size());
   AnswerSyntax& syntax = out.prompt.syntax;
   syntax.trim_start = true;
   syntax.hides_added_tokens = true;
@@ -341,6 +349,7 @@ Result<Prompt> DialectRenderer::render(const Conversation& conversation) const {
       case Role::kUser: write_user(plan, i, out); break;
       case Role::kTool:
         write_user_prefix(plan, i, out);
+        out.reserve_text(turn.content.size() + 32);
         out.text("<tool_result>");
         write_content(turn, out);
         out.text("</tool_result>");

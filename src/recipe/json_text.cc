@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <unordered_map>
+#include <utility>
 
 namespace deepinfer::recipe {
 namespace {
@@ -67,6 +68,49 @@ void append_double(double value, NumberStyle style, std::string& out) {
   }
 }
 
+void append_quoted(std::string_view text, std::string& out) {
+  out += '"';
+  append_json_escaped(text, out);
+  out += '"';
+}
+
+// False: nested too deep.
+bool append_value(const boost::json::value& value, NumberStyle style, int depth, std::string& out) {
+  using Kind = boost::json::kind;
+  switch (value.kind()) {
+    case Kind::null: out += "null"; return true;
+    case Kind::bool_: out += value.get_bool() ? "true" : "false"; return true;
+    case Kind::int64: out += std::to_string(value.get_int64()); return true;
+    case Kind::uint64: out += std::to_string(value.get_uint64()); return true;
+    case Kind::double_:
+      if (std::isfinite(value.get_double())) append_double(value.get_double(), style, out);
+      else out += boost::json::serialize(value);
+      return true;
+    case Kind::string: append_quoted(value.get_string(), out); return true;
+    case Kind::array: {
+      const char* separator = "[";
+      for (const boost::json::value& element : value.get_array()) {
+        out += std::exchange(separator, ", ");
+        if (depth == kMaxDepth || !append_value(element, style, depth + 1, out)) return false;
+      }
+      out += value.get_array().empty() ? "[]" : "]";
+      return depth < kMaxDepth;
+    }
+    case Kind::object: {
+      const char* separator = "{";
+      for (const auto& [key, member] : value.get_object()) {
+        out += std::exchange(separator, ", ");
+        append_quoted(key, out);
+        out += ": ";
+        if (depth == kMaxDepth || !append_value(member, style, depth + 1, out)) return false;
+      }
+      out += value.get_object().empty() ? "{}" : "}";
+      return depth < kMaxDepth;
+    }
+  }
+  return false;
+}
+
 class Reader {
  public:
   Reader(std::string_view text, NumberStyle style) : text_(text), style_(style) {}
@@ -123,9 +167,7 @@ class Reader {
   bool quoted(std::string& out) {
     std::string decoded;
     if (!string(decoded)) return false;
-    out += '"';
-    append_json_escaped(decoded, out);
-    out += '"';
+    append_quoted(decoded, out);
     return true;
   }
 
@@ -294,7 +336,9 @@ std::optional<std::string> format_json(std::string_view json, NumberStyle style)
 }
 
 std::string format_json(const boost::json::value& value, NumberStyle style) {
-  return format_json(boost::json::serialize(value), style).value_or(std::string());
+  std::string out;
+  if (!append_value(value, style, 0, out)) out.clear();
+  return out;
 }
 
 std::optional<std::vector<JsonMember>> json_members(std::string_view json, NumberStyle style) {
@@ -305,7 +349,12 @@ std::optional<std::vector<JsonMember>> json_members(std::string_view json, Numbe
 
 void append_json_escaped(std::string_view text, std::string& out) {
   constexpr std::string_view kHex = "0123456789abcdef";
-  for (const char c : text) {
+  size_t plain = 0;  // where what needs no escape began
+  for (size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c != '"' && c != '\\' && static_cast<unsigned char>(c) >= 0x20) continue;
+    out.append(text, plain, at - plain);
+    plain = at + 1;
     switch (c) {
       case '"': out += "\\\""; break;
       case '\\': out += "\\\\"; break;
@@ -314,14 +363,10 @@ void append_json_escaped(std::string_view text, std::string& out) {
       case '\n': out += "\\n"; break;
       case '\r': out += "\\r"; break;
       case '\t': out += "\\t"; break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          out.append("\\u00").append(1, kHex[static_cast<unsigned char>(c) >> 4]).append(1, kHex[c & 15]);
-        } else {
-          out += c;
-        }
+      default: out.append("\\u00").append(1, kHex[static_cast<unsigned char>(c) >> 4]).append(1, kHex[c & 15]);
     }
   }
+  out.append(text, plain);
 }
 
 }  // namespace deepinfer::recipe

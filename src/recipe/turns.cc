@@ -10,7 +10,9 @@ namespace {
 
 constexpr std::string_view kSeparator = "\n\n";
 
-Turn make_turn(const Message& message, Role role, bool images) {
+using Texts = std::deque<std::string>;
+
+Turn make_turn(const Message& message, Role role, bool images, Texts& texts) {
   Turn turn{.role = role};
   if (role == Role::kAssistant || role == Role::kTool || message.task != Task::kNone) turn.message = &message;
   if (images || message.images.empty()) {
@@ -18,47 +20,52 @@ Turn make_turn(const Message& message, Role role, bool images) {
     turn.images = message.images;
     return turn;
   }
+  turn.joined = &texts.emplace_back();
   size_t done = 0;
   for (const PlacedImage& placed : message.images) {
-    turn.content.append(message.content, done, placed.offset - done).append(kUnsupportedImage);
+    turn.joined->append(message.content, done, placed.offset - done).append(kUnsupportedImage);
     done = placed.offset;
   }
-  turn.content.append(message.content, done);
+  turn.joined->append(message.content, done);
+  turn.content = *turn.joined;
   return turn;
 }
 
 bool is_empty(const Turn& turn) { return turn.content.empty() && turn.images.empty(); }
 
-void append(const Turn& from, Turn& to, bool joins_empty) {
-  if (joins_empty || (!is_empty(to) && !is_empty(from))) to.content += kSeparator;
+void append(const Turn& from, Turn& to, bool joins_empty, Texts& texts) {
+  const bool separate = joins_empty || (!is_empty(to) && !is_empty(from));
+  if (to.joined == nullptr) to.joined = &texts.emplace_back(to.content);
+  if (separate) *to.joined += kSeparator;
   for (PlacedImage placed : from.images) {
-    placed.offset += to.content.size();
+    placed.offset += to.joined->size();
     to.images.push_back(placed);
   }
-  to.content += from.content;
+  *to.joined += from.content;
+  to.content = *to.joined;
   if (from.message != nullptr) to.message = from.message;
 }
 
 // Adds a system message where the dialect wants it. `leading`: nothing but system messages came before.
-void place_system(Turn turn, SystemPlacement placement, bool leading, std::vector<Turn>& out) {
+void place_system(Turn turn, SystemPlacement placement, bool leading, std::vector<Turn>& out, Texts& texts) {
   if (is_empty(turn)) return;
   const bool front = placement == SystemPlacement::kFront || (placement == SystemPlacement::kLeading && leading);
   if (placement == SystemPlacement::kLeading && !leading) turn.role = Role::kUser;
   if (!front || out.empty() || out.front().role != Role::kSystem) {
     out.insert(front ? out.begin() : out.end(), std::move(turn));
   } else {
-    append(turn, out.front(), false);
+    append(turn, out.front(), false, texts);
   }
 }
 
-void merge_users(const DialectRules& rules, std::vector<Turn>& turns) {
+void merge_users(const DialectRules& rules, std::vector<Turn>& turns, Texts& texts) {
   std::vector<Turn> out;
   out.reserve(turns.size());
   for (Turn& turn : turns) {
     const bool merges = turn.role == Role::kUser && !out.empty() && out.back().role == Role::kUser && out.back().message == nullptr &&
                         (turn.message == nullptr || turn.message->task != Task::kReadUrl);
     if (merges) {
-      append(turn, out.back(), rules.joins_empty_user_texts);
+      append(turn, out.back(), rules.joins_empty_user_texts, texts);
     } else {
       out.push_back(std::move(turn));
     }
@@ -97,7 +104,7 @@ void sort_all_results(std::vector<Turn>& turns) {
 
 }  // namespace
 
-std::vector<Turn> make_turns(const Conversation& conversation, const DialectRules& rules, DeveloperAs developer, bool needs_system) {
+std::vector<Turn> make_turns(const Conversation& conversation, const DialectRules& rules, DeveloperAs developer, bool needs_system, Texts& texts) {
   std::vector<Turn> turns;
   turns.reserve(conversation.messages.size() + 1);
   bool leading = true;
@@ -105,13 +112,13 @@ std::vector<Turn> make_turns(const Conversation& conversation, const DialectRule
     Role role = message.role;
     if (role == Role::kDeveloper) role = developer == DeveloperAs::kSystem ? Role::kSystem : Role::kUser;
     if (role == Role::kSystem) {
-      place_system(make_turn(message, role, rules.images), rules.system, leading, turns);
+      place_system(make_turn(message, role, rules.images, texts), rules.system, leading, turns, texts);
     } else {
-      turns.push_back(make_turn(message, role, rules.images));
+      turns.push_back(make_turn(message, role, rules.images, texts));
       leading = false;
     }
   }
-  merge_users(rules, turns);
+  merge_users(rules, turns, texts);
   sort_all_results(turns);
   if (needs_system && (turns.empty() || turns.front().role != Role::kSystem)) turns.insert(turns.begin(), Turn{.role = Role::kSystem});
   return turns;
