@@ -39,6 +39,19 @@ class RawFile {
     begin_ += bytes;
     consumed_ += bytes;
   }
+  // Into `out` itself if nothing is buffered and `out` is no smaller than the buffer.
+  Result<size_t> read_into(std::span<char> out) {
+    if (begin_ == end_ && out.size() >= buffer_.size()) {
+      DI_TRY(const size_t got, read_some(out));
+      consumed_ += got;
+      return got;
+    }
+    DI_TRY(const std::span<const char> in, available());
+    const size_t n = std::min(in.size(), out.size());
+    std::memcpy(out.data(), in.data(), n);
+    consume(n);
+    return n;
+  }
   uint64_t consumed() const { return consumed_; }
   const std::string& path() const { return path_; }
 
@@ -64,12 +77,9 @@ class PlainStream final : public ByteStream {
   Result<size_t> read(std::span<char> out) override {
     size_t filled = 0;
     while (filled < out.size()) {
-      DI_TRY(const std::span<const char> in, file_.available());
-      if (in.empty()) break;
-      const size_t n = std::min(in.size(), out.size() - filled);
-      std::memcpy(out.data() + filled, in.data(), n);
-      file_.consume(n);
-      filled += n;
+      DI_TRY(const size_t got, file_.read_into(out.subspan(filled)));
+      if (got == 0) break;
+      filled += got;
     }
     return filled;
   }

@@ -7,6 +7,7 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <cctype>
+#include <cstring>
 #include <utility>
 
 namespace deepinfer::trace {
@@ -22,16 +23,20 @@ constexpr size_t kContextBytes = 80, kChangeBytes = 240;
 
 uint64_t hash_of(std::string_view text, uint64_t seed = 0) { return XXH3_64bits_withSeed(text.data(), text.size(), seed); }
 
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
+// ASCII's, whatever the locale: every request asks thousands of times.
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_word(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 bool is_calendar_word(std::string_view word) {
   static constexpr std::string_view kWords[] = {"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "mon", "tue",
                                                 "wed", "thu", "fri", "sat", "sun", "am", "pm", "january", "february", "march", "april", "june",
                                                 "july", "august", "september", "october", "november", "december", "monday", "tuesday",
                                                 "wednesday", "thursday", "friday", "saturday", "sunday"};
-  std::string lower(word);
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return std::find(std::begin(kWords), std::end(kWords), lower) != std::end(kWords);
+  constexpr size_t kLongest = 9;
+  if (word.size() < 2 || word.size() > kLongest) return false;
+  char lower[kLongest];
+  std::transform(word.begin(), word.end(), lower, [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return std::find(std::begin(kWords), std::end(kWords), std::string_view(lower, word.size())) != std::end(kWords);
 }
 
 // The text with words that hold a digit, and names of days and months, replaced: equal for texts that differ in such only. An id with
@@ -39,6 +44,7 @@ bool is_calendar_word(std::string_view word) {
 std::string masked(std::string_view text) {
   const auto in_word = [](char c) { return is_word(c) || c == '-' || c == '_'; };
   std::string out;
+  out.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
     if (!in_word(text[at])) {
       out += text[at++];
@@ -46,7 +52,7 @@ std::string masked(std::string_view text) {
     }
     size_t end = at;
     bool digit = false;
-    for (; end < text.size() && in_word(text[end]); ++end) digit |= std::isdigit(static_cast<unsigned char>(text[end])) != 0;
+    for (; end < text.size() && in_word(text[end]); ++end) digit |= is_digit(text[end]);
     const std::string_view word = text.substr(at, end - at);
     out += digit || is_calendar_word(word) ? std::string_view("#") : word;
     at = end;
@@ -165,6 +171,16 @@ Edit message_edit(const Conversation& old, const Conversation& now, size_t a, si
   }
   if (was.content == is.content) return {BreakKind::kRewrittenHistory, segment, calls_text(was), calls_text(is)};
   return {classify_edit(was.content, is.content, BreakKind::kRewrittenHistory), segment, was.content, is.content};
+}
+
+// Long prompts are mostly the same: whole pieces first.
+int64_t common_tokens(const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
+  constexpr size_t kPiece = 256;
+  const size_t limit = std::min(a.size(), b.size());
+  size_t at = 0;
+  while (at + kPiece <= limit && std::memcmp(&a[at], &b[at], kPiece * sizeof(TokenId)) == 0) at += kPiece;
+  while (at < limit && a[at] == b[at]) ++at;
+  return static_cast<int64_t>(at);
 }
 
 // --- two texts
@@ -362,7 +378,7 @@ std::vector<uint64_t> BreakFinder::keys_of(const PreparedRequest& request) const
 BreakFinder::Parting BreakFinder::parting(const PreparedRequest& old, const PreparedRequest& now, bool same_conversation,
                                           int64_t num_known_tokens) const {
   Parting out;
-  out.position = std::mismatch(old.tokens.begin(), old.tokens.end(), now.tokens.begin(), now.tokens.end()).second - now.tokens.begin();
+  out.position = common_tokens(old.tokens, now.tokens);
   const auto run_at = [&](const PreparedRequest& r) {
     return std::find_if(r.runs.begin(), r.runs.end(), [&](const TokenRun& run) { return run.begin + int64_t{run.length} > out.position; });
   };
@@ -370,24 +386,25 @@ BreakFinder::Parting BreakFinder::parting(const PreparedRequest& old, const Prep
   if (old_run == old.runs.end() || new_run == now.runs.end()) return out;
   const auto beyond_known = [&](int64_t begin, int64_t end) { return std::max<int64_t>(0, end - std::max(begin, num_known_tokens)); };
   const bool is_head = new_run->begin < now.head_tokens;
-  if (same_conversation || is_head) {
-    int64_t suffix = 0;
-    const int64_t limit = std::min<int64_t>(old_run->begin + int64_t{old_run->length} - std::max<int64_t>(out.position, old_run->begin),
-                                            new_run->begin + int64_t{new_run->length} - std::max<int64_t>(out.position, new_run->begin));
-    const TokenId* a = old.tokens.data() + old_run->begin + old_run->length;
-    const TokenId* b = now.tokens.data() + new_run->begin + new_run->length;
-    while (suffix < limit && a[-1 - suffix] == b[-1 - suffix]) ++suffix;
-    const int64_t end = new_run->begin + int64_t{new_run->length};
-    out.lost += beyond_known(end - suffix, end);
-  }
   if (!same_conversation && !is_head) return out;
   std::unordered_map<uint64_t, int> left;
   for (auto run = old_run; run != old.runs.end(); ++run) ++left[run->hash];
   for (auto run = new_run; run != now.runs.end(); ++run) {
+    const int64_t end = run->begin + int64_t{run->length};
     const auto found = left.find(run->hash);
-    if (found == left.end() || found->second == 0) continue;
-    --found->second;
-    out.lost += beyond_known(run->begin, run->begin + int64_t{run->length});
+    if (found != left.end() && found->second > 0) {
+      --found->second;
+      out.lost += beyond_known(run->begin, end);
+    } else if (run == new_run) {
+      // The run in which they part was edited: its end may still be the same.
+      int64_t suffix = 0;
+      const int64_t limit = std::min<int64_t>(old_run->begin + int64_t{old_run->length} - std::max<int64_t>(out.position, old_run->begin),
+                                              end - std::max<int64_t>(out.position, run->begin));
+      const TokenId* a = old.tokens.data() + old_run->begin + old_run->length;
+      const TokenId* b = now.tokens.data() + end;
+      while (suffix < limit && a[-1 - suffix] == b[-1 - suffix]) ++suffix;
+      out.lost += beyond_known(end - suffix, end);
+    }
   }
   return out;
 }
@@ -461,10 +478,13 @@ void BreakFinder::add(PreparedRequest&& request, int64_t num_known_tokens) {
   std::vector<uint64_t> keys = keys_of(request);
   const Kept* best = nullptr;
   Parting best_parting;
+  std::vector<const Kept*> seen;
   for (size_t i = 0; i < keys.size(); ++i) {
     const auto at = latest_.find(keys[i]);
     if (keys[i] == 0 || at == latest_.end()) continue;
     const bool same_conversation = i < 2;
+    if (std::find(seen.begin(), seen.end(), &*at->second) != seen.end()) continue;  // the first key expects most of it
+    seen.push_back(&*at->second);
     const Parting one = parting(at->second->request, request, same_conversation, num_known_tokens);
     // The one that would have given most, had nothing been edited.
     if (best == nullptr || one.lost > best_parting.lost) {

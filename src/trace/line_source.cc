@@ -15,7 +15,7 @@ namespace deepinfer::trace {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr size_t kReadBytes = 1 << 20;
+constexpr size_t kReadBytes = 256 << 10;
 constexpr int kSniffLines = 20;
 
 bool looks_like_log(const fs::path& path) {
@@ -127,6 +127,7 @@ class LineSource::File {
       buffer_.erase(0, begin_);
       begin_ = 0;
     }
+    buffer_.reserve(std::min(bytes, options_.piece_bytes) + kReadBytes);
     while (buffer_.size() < bytes && !ended_) {
       const size_t before = buffer_.size();
       buffer_.resize(before + kReadBytes);
@@ -183,30 +184,37 @@ class LineSource::File {
     piece.bytes += '\n';
   }
 
-  // Whole lines of about `bytes`; a line that is too long is passed over in steps.
+  // Whole lines, of `bytes` or more if the file has as many: the buffer itself becomes the piece, and what stands behind its last line
+  // the next buffer. A line that is too long is passed over in steps.
   void cut_lines(Piece& piece, size_t bytes) {
-    while (piece.bytes.size() < bytes) {
-      const char* from = buffer_.data() + begin_;
-      const size_t size = buffer_.size() - begin_;
-      const size_t found = std::string_view(from, size).find('\n');
-      const char* end = found != std::string_view::npos ? from + found : nullptr;
-      if (end == nullptr && !ended_) {
-        if (size > options_.max_value_bytes) {
-          passing_over_ = true;
-          begin_ = buffer_.size();
-        }
+    do {
+      fill(bytes);
+      size_t last = buffer_.rfind('\n');
+      while (last == std::string::npos && !ended_) {
+        passing_over_ = passing_over_ || buffer_.size() > options_.max_value_bytes;
+        if (passing_over_) begin_ = buffer_.size();
         // Twice as much as there is: a long line is looked through a bounded number of times.
-        fill(std::max(options_.piece_bytes, 2 * (buffer_.size() - begin_)));
-        continue;
+        const size_t seen = buffer_.size() - begin_;
+        fill(std::max(bytes, 2 * seen));
+        last = buffer_.find('\n', seen) != std::string::npos ? buffer_.rfind('\n') : std::string::npos;
       }
-      if (end == nullptr && size == 0 && !passing_over_) return;
-      const std::string_view line(from, end != nullptr ? static_cast<size_t>(end - from) : size);
-      begin_ += line.size() + (end != nullptr ? 1 : 0);
+      const size_t end = ended_ ? buffer_.size() : last + 1;
+      std::string rest = buffer_.substr(end);
+      piece.bytes = std::exchange(buffer_, std::move(rest));
+      piece.bytes.resize(end);
+      add_lines(piece);
+    } while (piece.values.empty() && num_too_long_ == 0 && !ended_);
+  }
+
+  void add_lines(Piece& piece) {
+    const std::string_view bytes = piece.bytes;
+    for (size_t begin = 0; begin < bytes.size() || passing_over_;) {
+      const size_t end = std::min(bytes.find('\n', begin), bytes.size());
+      const std::string_view line = bytes.substr(begin, end - begin);
       ++line_;
-      if (passing_over_ || line.size() > options_.max_value_bytes) ++num_too_long_;
-      else if (line.find_first_not_of(" \t\r") != std::string_view::npos) add_value(piece, line, line_);
-      passing_over_ = false;
-      if (end == nullptr) return;
+      if (std::exchange(passing_over_, false) || line.size() > options_.max_value_bytes) ++num_too_long_;
+      else if (line.find_first_not_of(" \t\r") != std::string_view::npos) piece.values.push_back({begin, line.size(), line_});
+      begin = end + 1;
     }
   }
 

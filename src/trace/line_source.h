@@ -1,4 +1,4 @@
-// Logs cut into pieces of a few MiB that can be parsed apart: whole lines, elements of one large JSON array, a whole document, a whole
+// Logs cut into pieces of about a MiB that can be parsed apart: whole lines, elements of one large JSON array, a whole document, a whole
 // session file. What a file is, its beginning tells; no name does. Memory is bounded by max_value_bytes whatever the file holds: longer
 // lines are passed over and counted. One thread at a time.
 #pragma once
@@ -39,7 +39,7 @@ struct Piece {
 };
 
 struct LineSourceOptions {
-  size_t piece_bytes = 4 << 20;
+  size_t piece_bytes = 1 << 20;  // what is made of a piece should still be in the processor's cache when it is entered
   size_t max_value_bytes = 64 << 20;
   size_t max_document_bytes = 256 << 20;  // of a session file or of a document that is one JSON value
 };

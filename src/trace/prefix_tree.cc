@@ -56,13 +56,26 @@ uint32_t PrefixTree::add(const PrefixKey& key, uint32_t parent, uint32_t depth) 
 }
 
 PrefixTree::Inserted PrefixTree::insert(std::span<const PrefixKey> keys) {
-  Inserted out{kRoot, 0};
-  const size_t num_before = nodes_.size();
+  std::vector<uint32_t>& depths = kept_depths_;
+  depths.clear();
   for (uint32_t depth = 1; depth <= keys.size(); ++depth) {
-    if (!kept(keys[depth - 1])) continue;
-    out.leaf = add(keys[depth - 1], out.leaf, depth);
-    if (out.leaf < num_before) out.num_known = depth;
+    if (kept(keys[depth - 1])) depths.push_back(depth);
   }
+  // A block is there only if all before it are: where the known ones end is searched for, so that a long prompt costs few misses of
+  // the processor's cache.
+  Inserted out{kRoot, 0};
+  size_t known = 0, unknown = depths.size() + 1;
+  while (known + 1 < unknown) {
+    const size_t middle = known + (unknown - known) / 2;
+    const uint32_t slot = slots_[find_slot(keys[depths[middle - 1] - 1])];
+    if (slot == 0) {
+      unknown = middle;
+    } else {
+      known = middle;
+      out = {slot - 1, depths[middle - 1]};
+    }
+  }
+  for (size_t i = known; i < depths.size(); ++i) out.leaf = add(keys[depths[i] - 1], out.leaf, depths[i]);
   return out;
 }
 

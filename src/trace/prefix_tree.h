@@ -37,7 +37,7 @@ class PrefixTree {
     uint32_t leaf;        // deepest kept block of the prompt
     uint32_t num_known;   // depth of the deepest kept block that was there before; without sampling, the blocks of the prefix hit
   };
-  // keys: the prompt's blocks in order.
+  // keys: the prompt's blocks in order, each a hash over all before it.
   Inserted insert(std::span<const PrefixKey> keys);
   // The block below `parent` with that key at that depth: what insert() does for each. For trees that are put together again.
   uint32_t add(const PrefixKey& key, uint32_t parent, uint32_t depth);
@@ -70,6 +70,7 @@ class PrefixTree {
   uint64_t seed_;
   std::vector<Node> nodes_;
   std::vector<uint32_t> slots_;  // open addressing: node id + 1, 0 is free
+  std::vector<uint32_t> kept_depths_;  // of insert(); its memory is used again
 };
 
 }  // namespace deepinfer::trace
