@@ -63,4 +63,13 @@ void TokenMemo::encode(std::string_view text, std::vector<TokenId>& out) {
   if (shard.young.emplace(key, std::move(fresh)).second) shard.young_bytes += bytes;
 }
 
+void TokenMemo::clear() {
+  for (Shard& shard : shards_) {
+    const MutexLock lock(shard.mu);
+    shard.young = {};
+    shard.old = {};
+    shard.young_bytes = 0;
+  }
+}
+
 }  // namespace deepinfer::trace

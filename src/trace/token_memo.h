@@ -24,6 +24,8 @@ class TokenMemo {
   // Appends the tokens of `text`, control tokens in it being ordinary text.
   void encode(std::string_view text, std::vector<TokenId>& out);
 
+  void clear();
+
   uint64_t bytes_asked() const { return bytes_asked_.load(std::memory_order_relaxed); }
   uint64_t bytes_encoded() const { return bytes_encoded_.load(std::memory_order_relaxed); }
 
