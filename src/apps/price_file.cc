@@ -78,10 +78,12 @@ Result<trace::PriceEntry> read_price(const toml::table& table, const std::string
   out.input = entry.price("input", std::nullopt);
   out.cached = entry.price("cached", out.input);
   out.written = entry.price("written", out.input);
+  out.written_1h = entry.price("written_1h", out.written);
   out.output = entry.price("output", std::nullopt);
   out.cache_rule = entry.text("cache_rule", false);
   out.date = entry.text("date", true);
   out.source = entry.text("source", true);
+  out.note = entry.text("note", false);
   DI_TRY(entry.done());
   return out;
 }

@@ -34,9 +34,9 @@ struct UnknownPrompt {};
 
 using LoggedPrompt = std::variant<recipe::Conversation, std::string, std::vector<TokenId>, HashedPrompt, UnknownPrompt>;
 
-// Token counts as logged; input counts cached and written ones too. -1: not in the log.
+// Token counts as logged; input counts cached and written ones too, written those that are kept for an hour. -1: not in the log.
 struct LoggedUsage {
-  int64_t input = -1, cached = -1, written = -1, output = -1;
+  int64_t input = -1, cached = -1, written = -1, written_1h = -1, output = -1;
 };
 
 struct LogRecord {

@@ -12,13 +12,18 @@
 
 namespace deepinfer::trace {
 
+constexpr int64_t kHourUs = 3'600'000'000;
+
 struct PriceEntry {
   std::string name;                  // "deepseek-v4-flash"
   std::vector<std::string> models;   // names in logs, * stands for anything
   double input = 0, cached = 0, output = 0;
   double written = 0;                // of tokens written to a cache; the price of input where writes are free
+  double written_1h = 0;             // of those that are kept for an hour or longer
   std::string cache_rule;            // name of a CacheRule: what this provider's own cache finds
-  std::string date, source;
+  std::string date, source, note;
+
+  double write_price(int64_t retention_us) const { return retention_us >= kHourUs ? written_1h : written; }
 };
 
 struct PriceTable {

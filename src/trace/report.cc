@@ -10,7 +10,7 @@
 #include <map>
 #include <utility>
 
-#include "trace/base64.h"
+#include "base/base64.h"
 #include "trace/routing.h"
 
 namespace deepinfer::trace {
@@ -316,13 +316,14 @@ class Report {
 
   json::value per_month(double dollars) const { return months() > 0 ? json::value(dollars / months()) : json::value(nullptr); }
 
-  // Costs of a policy over all models that have a price. hit, written: tokens by model, as tokenised here.
-  double input_cost(const std::vector<double>& hit, const std::vector<double>* written) const {
+  // Costs of a policy over all models that have a price. hit, written: tokens by model, as tokenised here; written ones are kept for
+  // write_retention_us.
+  double input_cost(const std::vector<double>& hit, const std::vector<double>* written, int64_t write_retention_us = 0) const {
     double out = 0;
     for (const Priced& p : priced_) {
       const double read = std::min(hit[p.model], main_.input_by_model[p.model]);
       const double write = written != nullptr ? (*written)[p.model] : 0;
-      out += p.scale * ((main_.input_by_model[p.model] - read - write) * p.price->input + read * p.price->cached + write * p.price->written) / 1e6;
+      out += p.scale * ((main_.input_by_model[p.model] - read - write) * p.price->input + read * p.price->cached + write * p.price->write_price(write_retention_us)) / 1e6;
     }
     return out;
   }
@@ -358,7 +359,8 @@ class Report {
         const double input = r.logged_input >= 0 ? static_cast<double>(r.logged_input) : p.scale * static_cast<double>(r.input_tokens);
         const double cached = std::min(input, static_cast<double>(std::max<int64_t>(0, r.logged_cached)));
         const double written = std::min(input - cached, static_cast<double>(std::max<int64_t>(0, r.logged_written)));
-        out += ((input - cached - written) * p.price->input + cached * p.price->cached + written * p.price->written) / 1e6;
+        const double hour = std::min(written, static_cast<double>(std::max<int64_t>(0, r.logged_written_1h)));
+        out += ((input - cached - written) * p.price->input + cached * p.price->cached + (written - hour) * p.price->written + hour * p.price->written_1h) / 1e6;
         output_cost += static_cast<double>(std::max<int64_t>(0, r.output_tokens)) * p.price->output / 1e6;
       }
     }
@@ -381,8 +383,8 @@ class Report {
     std::map<std::string, const PriceEntry*> used;
     for (const Priced& p : priced_) used[p.price->name] = p.price;
     for (const auto& [name, entry] : used) {
-      prices.push_back(json::object{{"name", name}, {"input", entry->input}, {"cached", entry->cached}, {"written", entry->written}, {"output", entry->output},
-                                    {"date", entry->date}, {"source", entry->source}});
+      prices.push_back(json::object{{"name", name}, {"input", entry->input}, {"cached", entry->cached}, {"written", entry->written}, {"written_1h", entry->written_1h},
+                                    {"output", entry->output}, {"date", entry->date}, {"source", entry->source}, {"note", entry->note}});
     }
     out["currency"] = "USD";
     out["prices"] = std::move(prices);
@@ -399,7 +401,7 @@ class Report {
     if (options_.prices != nullptr && audit_.has_times()) {
       for (const CacheRule& rule : options_.prices->rules) {
         const ProviderCounts counts = replay_provider(trace_, order_, rule);
-        json::object one = policy("rule_" + rule.name, input_cost(counts.read_by_model, rule.breakpoints ? &counts.written_by_model : nullptr));
+        json::object one = policy("rule_" + rule.name, input_cost(counts.read_by_model, rule.breakpoints ? &counts.written_by_model : nullptr, rule.retention_us));
         one["read_tokens"] = whole(sum(counts.read_by_model));
         one["written_tokens"] = whole(sum(counts.written_by_model));
         policies.push_back(std::move(one));
@@ -608,7 +610,9 @@ Result<> add_shard(const json::object& report, Audit& audit) {
   }
   const json::object& shard = found->get_object();
   const json::object& in = input->get_object();
-  DI_TRY(const RequestTrace trace, RequestTrace::decode(decode_base64(text(shard, "trace")), UINT32_MAX - 3));
+  const std::optional<std::string> bytes = decode_base64(text(shard, "trace"));
+  if (!bytes) return Error{Code::kCorruption, "the request trace is not base64"};
+  DI_TRY(const RequestTrace trace, RequestTrace::decode(*bytes, UINT32_MAX - 3));
   InputSummary summary;
   summary.num_files = number<uint64_t>(in, "files");
   summary.num_bytes = number<uint64_t>(in, "bytes");

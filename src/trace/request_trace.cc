@@ -9,7 +9,7 @@
 namespace deepinfer::trace {
 namespace {
 
-constexpr std::string_view kMagic = "DIRT0001";
+constexpr std::string_view kMagic = "DIRT0002";
 
 class Writer {
  public:
@@ -141,7 +141,7 @@ std::string RequestTrace::encode() const {
   for (const TracedRequest& r : requests) {
     out.value(r.time_us);
     for (const uint32_t field : {r.leaf, r.num_blocks, r.head_blocks, r.tenant, r.session, r.model}) out.value(field);
-    for (const int64_t field : {r.input_tokens, r.logged_input, r.logged_cached, r.logged_written, r.output_tokens}) out.value(field);
+    for (const int64_t field : {r.input_tokens, r.logged_input, r.logged_cached, r.logged_written, r.logged_written_1h, r.output_tokens}) out.value(field);
   }
   return out.take();
 }
@@ -171,7 +171,7 @@ Result<RequestTrace> RequestTrace::decode(std::string_view bytes, uint64_t max_b
     TracedRequest r;
     r.time_us = in.value<int64_t>();
     for (uint32_t* field : {&r.leaf, &r.num_blocks, &r.head_blocks, &r.tenant, &r.session, &r.model}) *field = in.value<uint32_t>();
-    for (int64_t* field : {&r.input_tokens, &r.logged_input, &r.logged_cached, &r.logged_written, &r.output_tokens}) *field = in.value<int64_t>();
+    for (int64_t* field : {&r.input_tokens, &r.logged_input, &r.logged_cached, &r.logged_written, &r.logged_written_1h, &r.output_tokens}) *field = in.value<int64_t>();
     if (r.leaf > num_nodes || r.tenant >= out.tenants.size() || r.session >= out.sessions.size() || r.model >= out.models.size()) return broken;
     if (out.tree.nodes()[r.leaf].depth > r.num_blocks || r.input_tokens < 0) return broken;
     out.requests.push_back(r);

@@ -34,7 +34,7 @@ struct TracedRequest {
   uint32_t tenant = 0, session = 0, model = 0;  // in the trace's name tables
   int64_t input_tokens = 0;      // as tokenised here, or as the trace says
   // As logged; -1: not in the log. logged_input counts cached and written tokens too.
-  int64_t logged_input = -1, logged_cached = -1, logged_written = -1, output_tokens = -1;
+  int64_t logged_input = -1, logged_cached = -1, logged_written = -1, logged_written_1h = -1, output_tokens = -1;
 };
 
 struct RequestTrace {
