@@ -12,8 +12,6 @@
 namespace deepinfer::trace {
 namespace {
 
-constexpr int64_t kFirstTime = 946'684'800'000'000;   // 2000
-constexpr int64_t kLastTime = 4'102'444'800'000'000;  // 2100
 constexpr int64_t kBackwardUs = 60'000'000;
 constexpr size_t kPreparedBytes = 16 << 20;           // of a piece, before it is entered in parts
 constexpr size_t kSampleBytes = 400;
@@ -181,12 +179,16 @@ class PieceWorker {
     prepared_bytes_ = 0;
   }
 
+  std::string shown_name(std::string name) const {
+    return options_.redact && !name.empty() ? fmt::format("{:016x}", XXH3_64bits(name.data(), name.size())) : name;
+  }
+
   PreparedRequest prepare(LogRecord record) {
     PreparedRequest out;
     out.format = record.format;
     out.time_us = record.time_us;
-    out.tenant = std::move(record.tenant);
-    out.session = std::move(record.session);
+    out.tenant = shown_name(std::move(record.tenant));
+    out.session = shown_name(std::move(record.session));
     out.model = options_.one_model ? "" : std::move(record.model);
     out.usage = record.usage;
     out.incomplete = record.incomplete;
@@ -198,6 +200,7 @@ class PieceWorker {
       out.lengths_only = true;
       return out;
     }
+    out.tokens.swap(room_);
     if (auto* ids = std::get_if<std::vector<TokenId>>(&record.prompt)) {
       out.tokens = std::move(*ids);
       add_run(out, 0);
@@ -211,6 +214,10 @@ class PieceWorker {
     }
     out.input_tokens = static_cast<int64_t>(out.tokens.size());
     hash_blocks(out);
+    std::vector<TokenId> tokens(out.tokens);  // of the size that it needs: requests are kept
+    room_.swap(out.tokens);
+    room_.clear();
+    out.tokens = std::move(tokens);
     return out;
   }
 
@@ -278,16 +285,18 @@ class PieceWorker {
   std::vector<PreparedRequest>* prepared_ = nullptr;
   const Flush* flush_ = nullptr;
   size_t prepared_bytes_ = 0;
+  std::vector<TokenId> room_;  // in which tokens are gathered
 };
 
 // A quarter of the memory for tokens of texts, an eighth for kept requests, three eighths for prefixes, a sixteenth for chunks; the rest
-// is what pieces in flight take.
+// is what pieces in flight take, of which each thread has one: the longest value, parsed, takes several times its length.
 Audit::Audit(const AuditOptions& options, const tokenizer::Tokenizer* tokenizer, const recipe::PromptRenderer* renderer)
     : options_(options), tokenizer_(tokenizer), renderer_(renderer), memo_(tokenizer, options.chars_per_token, options.memory_bytes / 4),
       breakers_({.max_bytes = options.memory_bytes / 8, .min_lost_tokens = options.block_tokens, .redact = options.redact}),
       repetition_(options.memory_bytes / 16 / 48) {
-  options_.source.max_document_bytes = std::min<size_t>(options_.source.max_document_bytes, options.memory_bytes / 8);
-  options_.source.max_value_bytes = std::min<size_t>(options_.source.max_value_bytes, options.memory_bytes / 32);
+  const size_t of_a_thread = options.memory_bytes / static_cast<size_t>(std::max(2, options.num_threads));
+  options_.source.max_document_bytes = std::min<size_t>(options_.source.max_document_bytes, of_a_thread / 4);
+  options_.source.max_value_bytes = std::min<size_t>(options_.source.max_value_bytes, of_a_thread / 16);
 }
 
 void Audit::read(const std::vector<std::string>& paths, const Progress& progress) {
@@ -340,6 +349,7 @@ void Audit::read(const std::vector<std::string>& paths, const Progress& progress
   input_.num_bytes += source.position();
   input_.text_bytes = memo_.bytes_asked();
   input_.encoded_bytes = memo_.bytes_encoded();
+  memo_.clear();  // what comes now are replays, which need memory themselves
   // Samples are capped a piece; of all pieces the first ones stay.
   std::array<size_t, kNumSkips> kept{};
   std::erase_if(input_.samples, [&](const SkippedSample& s) { return ++kept[static_cast<size_t>(s.reason)] > options_.max_skipped_samples; });
@@ -364,7 +374,7 @@ void Audit::commit(PreparedRequest&& request, size_t file) {
     return;
   }
   const bool same_file = std::exchange(clock_file_, file) == file;
-  if (request.time_us && !request.hashed && (*request.time_us < kFirstTime || *request.time_us > kLastTime)) {
+  if (request.time_us && !request.hashed && !is_clock_us(*request.time_us)) {
     ++input_.num_wrong_clock;
     request.time_us.reset();
   } else if (!request.time_us) {
@@ -386,6 +396,7 @@ void Audit::commit(PreparedRequest&& request, size_t file) {
   r.logged_input = request.usage.input;
   r.logged_cached = request.usage.cached;
   r.logged_written = request.usage.written;
+  r.logged_written_1h = request.usage.written_1h;
   r.output_tokens = request.usage.output;
   const int64_t known = int64_t{trace_->add(r, request.keys)} * request.block_tokens;
   if (request.hashed) return;

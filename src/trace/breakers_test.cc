@@ -2,6 +2,7 @@
 #include "trace/breakers.h"
 
 #include "audit_fixture.h"
+#include "base/base64.h"
 
 namespace deepinfer::trace {
 namespace {
@@ -154,6 +155,18 @@ TEST_F(Breakers, CallsWrittenWithAnotherOrderOfKeys) {
   EXPECT_EQ(text_of(found[0].at("kind")), "serialisation");
 }
 
+TEST_F(Breakers, WhatTheModelsOwnFormatChangesIsNobodysEdit) {
+  // Without tools V4 leaves out the reasoning of all turns that somebody answered: a request that ends with an answer has it, the next lacks it.
+  Talk t = talk();
+  t.tools = {};
+  json::object ends_with_answer = chat_body(t, 1, false);
+  ends_with_answer["messages"].as_array().push_back(json::object{{"role", "assistant"}, {"content", t.turns[1].answer}, {"reasoning_content", t.turns[1].reasoning}});
+  const json::array found = breakers_of({ends_with_answer, chat_body(t, 2, false)});
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(text_of(found[0].at("kind")), "rendering");
+  EXPECT_EQ(found[0].at("lost_tokens").to_number<int64_t>(), 300) << "the answer behind the reasoning";
+}
+
 TEST_F(Breakers, TemplatesThatOnlyShareTheirSystemPromptAreHeldTogether) {
   // Other conversations, another id in the same system prompt: no session and no turn in common.
   Rng rng(4);
@@ -179,7 +192,12 @@ TEST_F(Breakers, RedactionLeavesNoText) {
   set_system(bodies[0], "Secret 7.\n", "");
   set_system(bodies[1], "Secret 8.\n", "");
   std::vector<std::string> lines;
-  for (const json::object& body : bodies) lines.push_back(json::serialize(body));
+  for (const json::object& body : bodies) {
+    json::object line = body;
+    line["user"] = "Secret Service";
+    line["session_id"] = "secretive";
+    lines.push_back(json::serialize(line));
+  }
   lines.push_back("{\"secret\": ");
   write_lines(file("log.jsonl"), lines);
   AuditOptions options;
@@ -188,8 +206,11 @@ TEST_F(Breakers, RedactionLeavesNoText) {
   ReportOptions reporting;
   reporting.redact = true;
   reporting.shard = true;
-  const std::string text = json::serialize(report(*done, reporting));
+  const json::object made = report(*done, reporting);
+  const std::string text = json::serialize(made), trace = decode_base64(text_of(made.at("shard").at("trace"))).value_or("");
   EXPECT_EQ(text.find("ecret"), std::string::npos);
+  EXPECT_FALSE(trace.empty());
+  EXPECT_EQ(trace.find("ecret"), std::string::npos) << "names of tenants and sessions are a log's text too";
   EXPECT_NE(text.find("bytes, "), std::string::npos);
   ASSERT_EQ(done->input().samples.size(), 1u);
   EXPECT_EQ(done->input().samples[0].beginning.find("secret"), std::string::npos);

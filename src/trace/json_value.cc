@@ -171,23 +171,23 @@ std::optional<int64_t> parse_time_us(std::string_view text) {
 
 std::string json_text(const Json& value) { return simdjson::minify(value); }
 
-boost::json::value to_boost(const Json& value) {
+boost::json::value to_boost(const Json& value, boost::json::storage_ptr memory) {
   using Type = simdjson::dom::element_type;
   switch (value.type()) {
     case Type::ARRAY: {
-      boost::json::array out;
-      for (const Json element : simdjson::dom::array(value)) out.push_back(to_boost(element));
+      boost::json::array out(memory);
+      for (const Json element : simdjson::dom::array(value)) out.push_back(to_boost(element, memory));
       return out;
     }
     case Type::OBJECT: {
-      boost::json::object out;
-      for (const auto& [key, element] : simdjson::dom::object(value)) out.insert_or_assign(key, to_boost(element));
+      boost::json::object out(memory);
+      for (const auto& [key, element] : simdjson::dom::object(value)) out.insert_or_assign(key, to_boost(element, memory));
       return out;
     }
     case Type::INT64: return int64_t(value);
     case Type::UINT64: return uint64_t(value);
     case Type::DOUBLE: return double(value);
-    case Type::STRING: return boost::json::string(std::string_view(value));
+    case Type::STRING: return boost::json::string(std::string_view(value), memory);
     case Type::BOOL: return bool(value);
     case Type::NULL_VALUE: return nullptr;
   }

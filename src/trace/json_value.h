@@ -32,7 +32,10 @@ std::optional<int64_t> time_us_of(const MaybeJson& value);       // see parse_ti
 // "30/Nov/2026:10:00:00 +0000", or of a number, whose size tells seconds, milliseconds, microseconds and nanoseconds apart.
 std::optional<int64_t> parse_time_us(std::string_view text);
 
+// From 2000 to 2100: a clock, not a duration or a count.
+constexpr bool is_clock_us(int64_t us) { return us >= 946'684'800'000'000 && us <= 4'102'444'800'000'000; }
+
 std::string json_text(const Json& value);       // compact, members in their order
-boost::json::value to_boost(const Json& value);
+boost::json::value to_boost(const Json& value, boost::json::storage_ptr memory = {});
 
 }  // namespace deepinfer::trace

@@ -4,8 +4,8 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include "base/base64.h"
 #include "read_file.h"
-#include "trace/base64.h"
 
 namespace deepinfer::trace {
 namespace {
@@ -102,8 +102,73 @@ json::object otel(const Request& r) {
   return {{"resourceSpans", json::array{json::object{{"scopeSpans", json::array{json::object{{"spans", json::array{span}}}}}}}}};
 }
 
+json::object span_of(const Request& r, json::array attributes, json::array events) {
+  attributes.push_back(otel_attribute("gen_ai.request.model", {{"stringValue", r.body.at("model")}}));
+  attributes.push_back(otel_attribute("gen_ai.usage.prompt_tokens", {{"intValue", std::to_string(r.input)}}));
+  attributes.push_back(otel_attribute("gen_ai.usage.cache_read_input_tokens", {{"intValue", std::to_string(r.cached)}}));
+  attributes.push_back(otel_attribute("gen_ai.usage.completion_tokens", {{"intValue", std::to_string(r.output)}}));
+  const json::object span{{"name", "chat"}, {"startTimeUnixNano", std::to_string(r.ms) + "000000"}, {"attributes", std::move(attributes)}, {"events", std::move(events)}};
+  return {{"resourceSpans", json::array{json::object{{"scopeSpans", json::array{json::object{{"spans", json::array{span}}}}}}}}};
+}
+
+json::array numbered_tools(const Request& r) {
+  json::array out;
+  if (!r.body.contains("tools")) return out;
+  for (const json::value& tool : r.body.at("tools").get_array()) {
+    const std::string stem = fmt::format("llm.request.functions.{}.", out.size() / 3);
+    const json::object& f = tool.at("function").get_object();
+    out.push_back(otel_attribute((stem + "name").c_str(), {{"stringValue", f.at("name")}}));
+    out.push_back(otel_attribute((stem + "description").c_str(), {{"stringValue", f.at("description")}}));
+    out.push_back(otel_attribute((stem + "parameters").c_str(), {{"stringValue", json::serialize(f.at("parameters"))}}));
+  }
+  return out;
+}
+
+// OpenLLMetry: numbered attributes, blocks of content as the JSON of their list.
+json::object otel_numbered(const Request& r) {
+  json::array attributes = numbered_tools(r);
+  const json::object body = messages_body(r.body);
+  int i = 0;
+  const auto add = [&](const json::value& role, const json::value& content) {
+    const std::string stem = fmt::format("gen_ai.prompt.{}.", i++);
+    attributes.push_back(otel_attribute((stem + "role").c_str(), {{"stringValue", role}}));
+    attributes.push_back(otel_attribute((stem + "content").c_str(), {{"stringValue", content.is_string() ? text_of(content) : json::serialize(content)}}));
+  };
+  if (body.contains("system")) add("system", body.at("system"));
+  for (const json::value& message : body.at("messages").get_array()) add(message.at("role"), message.at("content"));
+  return span_of(r, std::move(attributes), {});
+}
+
+// Semantic conventions 1.27: all messages in one event of the span.
+json::object otel_prompt_event(const Request& r) {
+  const json::object event{{"name", "gen_ai.content.prompt"},
+                           {"attributes", json::array{otel_attribute("gen_ai.prompt", {{"stringValue", json::serialize(r.body.at("messages"))}})}}};
+  return span_of(r, numbered_tools(r), {event});
+}
+
+// 1.28 to 1.36: an event a message, whose name is its role.
+json::object otel_message_events(const Request& r) {
+  json::array events;
+  for (const json::value& value : r.body.at("messages").get_array()) {
+    json::object message = value.get_object();
+    const std::string name = "gen_ai." + text_of(message.at("role")) + ".message";
+    message.erase("role");
+    if (message.contains("tool_call_id")) {
+      message["id"] = message.at("tool_call_id");
+      message.erase("tool_call_id");
+    }
+    events.push_back(json::object{{"name", name}, {"attributes", json::array{otel_attribute("gen_ai.event.content", {{"stringValue", json::serialize(message)}})}}});
+  }
+  return span_of(r, numbered_tools(r), std::move(events));
+}
+
+// The answer as a stream: usage stands in its last chunk.
+std::string streamed(const Request& r) {
+  return "data: {\"choices\":[{\"delta\":{\"content\":\"usage\"}}]}\n\ndata: " + json::serialize(json::object{{"choices", json::array{}}, {"usage", usage(r)}}) + "\n\ndata: [DONE]\n\n";
+}
+
 json::object har_entry(const Request& r) {
-  return {{"startedDateTime", iso(r.ms)}, {"request", json::object{{"method", "POST"}, {"url", "https://x/v1/chat/completions"}, {"postData", json::object{{"text", json::serialize(r.body)}}}}},
+  return {{"startedDateTime", iso(r.ms)}, {"time", 812.5}, {"request", json::object{{"method", "POST"}, {"url", "https://x/v1/chat/completions"}, {"postData", json::object{{"text", json::serialize(r.body)}}}}},
           {"response", json::object{{"status", 200}, {"content", json::object{{"text", json::serialize(json::object{{"usage", usage(r)}})}}}}}};
 }
 
@@ -129,6 +194,9 @@ const std::pair<const char*, Writer> kWriters[] = {
        return json::object{{"request_id", "x"}, {"request_created_at", iso(r.ms)}, {"request_body", json::serialize(r.body)}, {"response_body", json::serialize(json::object{{"usage", usage(r)}})}};
      }},
     {"otel", otel},
+    {"otel", otel_numbered},
+    {"otel", otel_prompt_event},
+    {"otel", otel_message_events},
     {"body-log", [](const Request& r) {
        return json::object{{"time_iso8601", iso(r.ms)}, {"request_uri", "/v1/chat/completions"}, {"request_body", json::serialize(r.body)}, {"usage", usage(r)}};
      }},
@@ -142,7 +210,15 @@ const std::pair<const char*, Writer> kWriters[] = {
        return json::object{{"time", iso(r.ms)}, {"id", "req"}, {"endpoint", "chat"}, {"model", r.body.at("model")}, {"status", 200}, {"prompt_tokens", r.input}, {"cached_tokens", r.cached},
                            {"completion_tokens", r.output}, {"e2e_ms", 3.5}, {"request", json::serialize(r.body)}};
      }},
+    {"body-log", [](const Request& r) {
+       return json::object{{"time_iso8601", iso(r.ms)}, {"request_time", "0.812"}, {"request_body", json::serialize(r.body)}, {"response_body", streamed(r)}};
+     }},
     {"har", har_entry},
+    {"har", [](const Request& r) {
+       json::object out = har_entry(r);
+       out["response"].as_object()["content"] = json::object{{"encoding", "base64"}, {"text", encode_base64(streamed(r))}};
+       return out;
+     }},
 };
 
 class LogFormats : public AuditFixture {
@@ -314,6 +390,107 @@ TEST_F(LogFormats, CompletionsAndTokenIds) {
   EXPECT_EQ(found.at("tokens").at("input").to_number<int64_t>(), 10 * 1224);
   EXPECT_EQ(found.at("reuse").at("unlimited").at("hit_tokens").to_number<int64_t>(), 9 * 1024);
   EXPECT_EQ(found.at("reuse").at("by_retention").at("5m").at("hit_tokens").to_number<int64_t>(), 9 * 1024);
+}
+
+// A completion whose prompt is the tokens of a conversation is that conversation, but for what only turns tell.
+TEST_F(LogFormats, TokenIdsOfAConversationGiveItsFigures) {
+  const std::vector<Request> all = requests(talks(false));
+  const json::object chat = report_of(write(all, kWriters[0].second, file("chat.jsonl")));
+  std::vector<std::string> lines;
+  for (const Request& r : all) {
+    json::array ids;
+    for (const TokenId id : tokens(r.body)) ids.push_back(id);
+    lines.push_back(json::serialize(with_time({{"model", r.body.at("model")}, {"prompt", std::move(ids)}}, r)));
+  }
+  write_lines(file("ids.jsonl"), lines);
+  const json::object found = report_of(file("ids.jsonl"));
+  EXPECT_EQ(found.at("input").at("by_format").at("completions").to_number<size_t>(), all.size());
+  for (const char* key : {"tokens", "reuse", "block_sizes", "per_tenant", "timeline"}) EXPECT_EQ(json::serialize(found.at(key)), json::serialize(chat.at(key))) << key;
+}
+
+// Servers' hashes of full blocks, each over all before it: known answers from a set of those that were there.
+TEST_F(LogFormats, BlockHashesOfServers) {
+  struct Style {
+    const char* hashes;
+    const char* block;
+    const char* length;
+    int block_tokens;
+    bool text;  // vLLM's are bytes, written in hexadecimal; SGLang's are numbers
+  };
+  for (const Style& style : {Style{"block_hashes", "block_size", "prompt_tokens", 16, true}, Style{"hashes", "page_size", "input_tokens", 64, false}}) {
+    Rng rng(11);
+    std::vector<std::vector<uint64_t>> prompts;
+    std::vector<std::string> lines;
+    std::map<uint64_t, int64_t> last_ms;
+    int64_t ms = kNovemberMs, input = 0, hit = 0, hit_5m = 0;
+    for (int i = 0; i < 200; ++i) {
+      std::vector<uint64_t> hashes = prompts.empty() || rng.below(5) == 0 ? std::vector<uint64_t>() : prompts[rng.below(prompts.size())];
+      if (!hashes.empty()) hashes.resize(1 + rng.below(hashes.size()));
+      for (uint64_t grow = rng.below(20); grow > 0; --grow) hashes.push_back((uint64_t{rng.next_u32()} << 32 | rng.next_u32()) >> 1);
+      prompts.push_back(hashes);
+      ms += static_cast<int64_t>(rng.below(120'000));
+      const int64_t length = static_cast<int64_t>(hashes.size()) * style.block_tokens + static_cast<int64_t>(rng.below(static_cast<uint64_t>(style.block_tokens)));
+      input += length;
+      bool there = true, there_5m = true;
+      for (const uint64_t hash : hashes) {
+        const auto at = last_ms.find(hash);
+        there = there && at != last_ms.end();
+        there_5m = there_5m && there && ms - at->second <= 300'000;
+        hit += there ? style.block_tokens : 0;
+        hit_5m += there_5m ? style.block_tokens : 0;
+      }
+      json::array written;
+      for (const uint64_t hash : hashes) {
+        last_ms[hash] = ms;
+        written.push_back(style.text ? json::value(fmt::format("{:064x}", hash)) : json::value(hash));
+      }
+      lines.push_back(json::serialize(json::object{{"timestamp", static_cast<double>(ms) / 1000}, {"request_id", i}, {style.block, style.block_tokens}, {style.hashes, std::move(written)}, {style.length, length}}));
+    }
+    write_lines(file("hashes.jsonl"), lines);
+    const json::object found = report_of(file("hashes.jsonl"));
+    EXPECT_EQ(found.at("input").at("by_format").at("hash-trace").to_number<int64_t>(), 200);
+    EXPECT_EQ(found.at("reuse").at("block_tokens").to_number<int64_t>(), style.block_tokens);
+    EXPECT_EQ(found.at("tokens").at("input").to_number<int64_t>(), input) << style.hashes;
+    EXPECT_EQ(found.at("reuse").at("unlimited").at("hit_tokens").to_number<int64_t>(), hit) << style.hashes;
+    EXPECT_EQ(found.at("reuse").at("by_retention").at("5m").at("hit_tokens").to_number<int64_t>(), hit_5m) << style.hashes;
+    EXPECT_LT(hit_5m, hit);
+    EXPECT_GT(hit_5m, 0);
+  }
+}
+
+// What clients may write and no client should: none of it is anybody's prompt, none of it a crash.
+TEST_F(LogFormats, SpansWithHolesInThem) {
+  std::vector<std::string> lines;
+  for (const char* attributes : {R"([{"key":"gen_ai.system","value":{"stringValue":"x"}},{"key":"gen_ai.prompt.0.role","value":{"stringValue":"user"}},{"key":"gen_ai.prompt.0.content","value":{"stringValue":"[]"}}])",
+                                 R"([{"key":"gen_ai.system"},{"value":3},null,7])", R"([{"key":"gen_ai.request.model","value":{"stringValue":"m"}},{"key":"llm.request.functions.0.name","value":{"stringValue":"f"}}])"}) {
+    for (const char* events : {"[]", "[null,{\"name\":\"gen_ai..message\"},{\"name\":\"gen_ai.content.prompt\",\"attributes\":[]},{\"name\":\"gen_ai.message\"}]"}) {
+      lines.push_back(fmt::format(R"({{"resourceSpans":[{{"scopeSpans":[{{"spans":[{{"attributes":{},"events":{}}}]}}]}}]}})", attributes, events));
+    }
+  }
+  write_lines(file("holes.jsonl"), lines);
+  const auto found = audit({file("holes.jsonl")});
+  EXPECT_EQ(found->input().num_values, 6u);
+}
+
+TEST_F(LogFormats, StreamedAnswersOfOtherProtocolsCountToo) {
+  struct Answer {
+    const char* stream;
+    int64_t input, cached, output;
+  };
+  const Answer answers[] = {
+      {"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":3,\"cache_read_input_tokens\":40,\"cache_creation_input_tokens\":7,\"output_tokens\":1}}}\n\n"
+       "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{},\"usage\":{\"output_tokens\":9}}\n\n",
+       50, 40, 9},
+      {"event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":50,\"input_tokens_details\":{\"cached_tokens\":40},\"output_tokens\":9}}}\n\n", 50, 40, 9},
+      {"data: {\"usage\": broken\n\ndata: [DONE]\n\n", 0, 0, 0},
+  };
+  for (const Answer& answer : answers) {
+    write_lines(file("stream.jsonl"), {json::serialize(json::object{{"request_body", R"({"model":"m","messages":[{"role":"user","content":"hi"}]})"}, {"response_body", answer.stream}})});
+    const json::object found = report_of(file("stream.jsonl"));
+    EXPECT_EQ(found.at("tokens").at("logged").at("input").to_number<int64_t>(), answer.input) << answer.stream;
+    EXPECT_EQ(found.at("tokens").at("logged").at("cached").to_number<int64_t>(), answer.cached) << answer.stream;
+    EXPECT_EQ(found.at("tokens").at("output").to_number<int64_t>(), answer.output) << answer.stream;
+  }
 }
 
 TEST_F(LogFormats, LengthsTellNothingOfReuseAndTheReportSaysSo) {

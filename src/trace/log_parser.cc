@@ -1,12 +1,14 @@
 #include "trace/log_parser.h"
 
+#include <fmt/format.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <array>
 #include <span>
+#include <unordered_map>
 
-#include "trace/base64.h"
+#include "base/base64.h"
 #include "trace/request_body.h"
 
 namespace deepinfer::trace {
@@ -56,29 +58,11 @@ uint64_t hash_value(const Json& value) {
   return XXH3_64bits(text.data(), text.size());
 }
 
-// OTLP attributes: [{"key": …, "value": {"stringValue": …}}].
-MaybeJson attribute(const MaybeJson& attributes, std::string_view key) {
-  simdjson::dom::array list;
-  if (!attributes || attributes->get(list) != simdjson::SUCCESS) return std::nullopt;
-  for (const Json one : list) {
-    if (text_of(member(one, "key")) != key) continue;
-    return first_member(member(one, "value"), {"stringValue", "intValue", "doubleValue", "boolValue", "arrayValue", "kvlistValue"});
-  }
-  return std::nullopt;
-}
-
 // {"role", "parts": [{"type": "text", "content"}, {"type": "tool_call", …}, {"type": "tool_call_response", …}]}, or a chat message.
 void append_otel_message(const Json& value, recipe::Conversation& out) {
   simdjson::dom::array parts;
   const MaybeJson list = member(value, "parts");
-  if (!list || list->get(parts) != simdjson::SUCCESS) {
-    simdjson::dom::array one;
-    const std::string wrapped = "[" + json_text(value) + "]";
-    simdjson::dom::parser parser;
-    Json messages;
-    if (parser.parse(wrapped).get(messages) == simdjson::SUCCESS) append_chat_messages(messages, out);
-    return;
-  }
+  if (!list || list->get(parts) != simdjson::SUCCESS) return append_chat_message(value, "", out);
   const std::string_view role = text_of(member(value, "role"));
   recipe::Message message;
   message.role = role == "assistant" ? recipe::Role::kAssistant : role == "system" ? recipe::Role::kSystem : recipe::Role::kUser;
@@ -109,6 +93,32 @@ void append_otel_message(const Json& value, recipe::Conversation& out) {
 }
 
 }  // namespace
+
+// OTLP attributes, [{"key": …, "value": {"stringValue": …}}], by key: a span of a long conversation has thousands.
+class LogParser::Attributes {
+ public:
+  explicit Attributes(const MaybeJson& list) {
+    simdjson::dom::array attributes;
+    if (!list || list->get(attributes) != simdjson::SUCCESS) return;
+    for (const Json one : attributes) {
+      const MaybeJson value = first_member(member(one, "value"), {"stringValue", "intValue", "doubleValue", "boolValue", "arrayValue", "kvlistValue"});
+      if (value) values_.emplace(text_of(member(one, "key")), *value);
+    }
+  }
+  MaybeJson get(std::string_view key) const {
+    const auto at = values_.find(key);
+    return at != values_.end() ? MaybeJson(at->second) : std::nullopt;
+  }
+  MaybeJson first(std::initializer_list<std::string_view> keys) const {
+    for (const std::string_view key : keys) {
+      if (MaybeJson value = get(key)) return value;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::unordered_map<std::string_view, Json> values_;
+};
 
 MaybeJson LogParser::parse_inner(std::string_view text) {
   if (num_inner_ == kMaxInner || text.empty()) return std::nullopt;
@@ -209,9 +219,14 @@ void LogParser::read_frame(const Json& outer, LogRecord& record) const {
   if (!options_.time_field.empty()) {
     record.time_us = time_us_of(member_at(outer, options_.time_field));
   } else {
+    // Some of these names are durations in other logs (HAR's time, nginx's request_time): what can be a clock goes first.
     for (const std::string_view key : kTimeFields) {
-      record.time_us = time_us_of(member_at(outer, key));
-      if (record.time_us) break;
+      const std::optional<int64_t> time_us = time_us_of(member_at(outer, key));
+      if (!time_us) continue;
+      if (!record.time_us) record.time_us = time_us;
+      if (!is_clock_us(*time_us)) continue;
+      record.time_us = time_us;
+      break;
     }
   }
   const auto name = [&](const MaybeJson& value) {
@@ -232,10 +247,7 @@ void LogParser::read_frame(const Json& outer, LogRecord& record) const {
 
 std::optional<Skip> LogParser::parse_body_of(const Json& outer, LogRecord record, std::vector<LogRecord>& out) {
   // Answers may be logged as text; their usage is in them.
-  if (record.usage.input < 0) {
-    const MaybeJson response = object_or_text(first_member(outer, {"response_body", "response", "responseBody", "output"}));
-    read_usage(member(response, "usage"), record.usage);
-  }
+  if (record.usage.input < 0) read_answer(first_member(outer, {"response_body", "response", "responseBody", "output"}), record.usage);
   for (const std::string_view key : kBodyFields) {
     const MaybeJson body = object_or_text(member_at(outer, key));
     if (const auto format = body_format(body)) {
@@ -258,6 +270,33 @@ std::optional<Skip> LogParser::parse_body_of(const Json& outer, LogRecord record
     return std::nullopt;
   }
   return record.format == LogFormat::kBodyLog ? Skip::kNoRequest : Skip::kNoPrompt;
+}
+
+// An answer: an object, its text, or the text of a stream.
+void LogParser::read_answer(const MaybeJson& answer, LoggedUsage& usage) {
+  if (answer && answer->is_string()) read_answer_text(text_of(answer), usage);
+  else read_usage(member(answer, "usage"), usage);
+}
+
+void LogParser::read_answer_text(std::string_view text, LoggedUsage& usage) {
+  const size_t num_inner = num_inner_;
+  if (text.starts_with("data:") || text.starts_with("event:") || text.starts_with(":")) {
+    // Server-sent events. Chat Completions counts in its last chunk, Responses in the event that ends it, Messages the input at the
+    // beginning and the output at the end.
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = std::min(text.find('\n', at), text.size());
+      std::string_view line = text.substr(at, end - at);
+      at = end + 1;
+      if (!line.starts_with("data:") || line.find("\"usage\"") == std::string_view::npos) continue;
+      line.remove_prefix(5);
+      const MaybeJson event = parse_inner(line);
+      for (const std::string_view path : {"message.usage", "response.usage", "usage"}) read_usage(member_at(event, path), usage);
+      num_inner_ = num_inner;
+    }
+    return;
+  }
+  read_usage(member(parse_inner(text), "usage"), usage);
+  num_inner_ = num_inner;
 }
 
 // Messages and tools in fields of the wrapper itself.
@@ -362,13 +401,8 @@ std::optional<Skip> LogParser::parse_otel(const Json& value, std::vector<LogReco
 }
 
 std::optional<Skip> LogParser::parse_span(const Json& span, std::vector<LogRecord>& out) {
-  const MaybeJson attributes = member(span, "attributes");
-  const auto get = [&](std::initializer_list<std::string_view> keys) -> MaybeJson {
-    for (const std::string_view key : keys) {
-      if (MaybeJson value = attribute(attributes, key)) return value;
-    }
-    return std::nullopt;
-  };
+  const Attributes attributes(member(span, "attributes"));
+  const auto get = [&](std::initializer_list<std::string_view> keys) { return attributes.first(keys); };
   LogRecord record = record_of(LogFormat::kOtel);
   record.model = text_of(get({"gen_ai.request.model", "gen_ai.response.model", "llm.request.model"}));
   if (record.model.empty() && !get({"gen_ai.system", "gen_ai.provider.name", "gen_ai.operation.name"})) return Skip::kNoRequest;
@@ -395,27 +429,73 @@ std::optional<Skip> LogParser::parse_span(const Json& span, std::vector<LogRecor
   if (const MaybeJson messages = object_or_text(get({"gen_ai.input.messages", "gen_ai.prompt"})); messages && messages->get(list) == simdjson::SUCCESS) {
     for (const Json message : list) append_otel_message(message, conversation);
   } else {
-    // gen_ai.prompt.0.role, gen_ai.prompt.0.content, …
-    for (int i = 0;; ++i) {
-      const std::string stem = "gen_ai.prompt." + std::to_string(i);
-      const MaybeJson role = get({stem + ".role"}), content = get({stem + ".content"});
-      if (!role && !content) break;
-      append_anthropic_message(text_of(role), content, conversation);
-      if (const MaybeJson id = get({stem + ".tool_call_id"})) conversation.messages.back().tool_call_id = text_of(id);
-      for (int call = 0;; ++call) {
-        const std::string call_stem = stem + ".tool_calls." + std::to_string(call);
-        const MaybeJson name = get({call_stem + ".name"});
-        if (!name) break;
-        conversation.messages.back().tool_calls.push_back({std::string(text_of(get({call_stem + ".id"}))), std::string(text_of(name)),
-                                                           std::string(text_of(get({call_stem + ".arguments"})))});
-      }
-    }
+    append_numbered_messages(attributes, conversation);
+    append_span_events(member(span, "events"), conversation);
   }
   if (const MaybeJson tools = object_or_text(get({"gen_ai.tool.definitions", "gen_ai.request.tools"}))) append_tools(*tools, conversation);
+  else append_numbered_tools(attributes, conversation);
   if (conversation.messages.empty()) return Skip::kNoPrompt;
   record.prompt = std::move(conversation);
   out.push_back(std::move(record));
   return std::nullopt;
+}
+
+// gen_ai.prompt.0.role, gen_ai.prompt.0.content, …: what OpenLLMetry writes.
+void LogParser::append_numbered_messages(const Attributes& attributes, recipe::Conversation& out) {
+  for (int i = 0;; ++i) {
+    const std::string stem = fmt::format("gen_ai.prompt.{}.", i);
+    const MaybeJson role = attributes.get(stem + "role"), content = attributes.get(stem + "content");
+    if (!role && !content) return;
+    const size_t num_inner = num_inner_, num_messages = out.messages.size();
+    const MaybeJson blocks = object_or_text(content);  // several blocks are written as the JSON of their list
+    append_anthropic_message(text_of(role), is_array(blocks) ? blocks : content, out);
+    num_inner_ = num_inner;
+    if (out.messages.size() == num_messages) continue;  // an empty list of blocks
+    recipe::Message& message = out.messages.back();
+    if (const MaybeJson id = attributes.get(stem + "tool_call_id")) message.tool_call_id = text_of(id);
+    for (int call = 0;; ++call) {
+      const std::string call_stem = fmt::format("{}tool_calls.{}.", stem, call);
+      const MaybeJson name = attributes.get(call_stem + "name");
+      if (!name) break;
+      message.tool_calls.push_back({std::string(text_of(attributes.get(call_stem + "id"))), std::string(text_of(name)),
+                                    std::string(text_of(attributes.get(call_stem + "arguments")))});
+    }
+  }
+}
+
+// llm.request.functions.0.name, .description, .parameters.
+void LogParser::append_numbered_tools(const Attributes& attributes, recipe::Conversation& out) {
+  for (int i = 0;; ++i) {
+    const std::string stem = fmt::format("llm.request.functions.{}.", i);
+    const MaybeJson name = attributes.get(stem + "name");
+    if (!name) return;
+    const size_t num_inner = num_inner_;
+    append_tool(text_of(name), text_of(attributes.get(stem + "description")), object_or_text(attributes.get(stem + "parameters")), out);
+    num_inner_ = num_inner;
+  }
+}
+
+// Messages as events of a span: all in one gen_ai.content.prompt, or one each in gen_ai.user.message and its like.
+void LogParser::append_span_events(const MaybeJson& events, recipe::Conversation& out) {
+  constexpr std::string_view kPrefix = "gen_ai.", kSuffix = ".message";
+  simdjson::dom::array list, messages;
+  if (!events || events->get(list) != simdjson::SUCCESS) return;
+  for (const Json event : list) {
+    std::string_view name = text_of(member(event, "name"));
+    const Attributes attributes(member(event, "attributes"));
+    const size_t num_inner = num_inner_;
+    if (name == "gen_ai.content.prompt") {
+      const MaybeJson prompt = object_or_text(attributes.get("gen_ai.prompt"));
+      if (prompt && prompt->get(messages) == simdjson::SUCCESS) {
+        for (const Json message : messages) append_otel_message(message, out);
+      }
+    } else if (name.starts_with(kPrefix) && name.ends_with(kSuffix) && name.size() > kPrefix.size() + kSuffix.size()) {
+      name = name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSuffix.size());
+      if (const MaybeJson body = object_or_text(attributes.get("gen_ai.event.content")); is_object(body)) append_chat_message(*body, name, out);
+      else append_anthropic_message(name, attributes.get("content"), out);
+    }
+    num_inner_ = num_inner;
+  }
 }
 
 // --- HTTP archives and taps
@@ -437,8 +517,12 @@ std::optional<Skip> LogParser::parse_har_entry(const Json& entry, std::vector<Lo
   const MaybeJson body = object_or_text(member_at(entry, "request.postData.text"));
   const auto format = body_format(body);
   if (!format) return Skip::kNoRequest;
-  const MaybeJson response = object_or_text(member_at(entry, "response.content.text"));
-  read_usage(member(response, "usage"), record.usage);
+  const MaybeJson answer = member_at(entry, "response.content.text");
+  if (text_of(member_at(entry, "response.content.encoding")) == "base64") {
+    read_answer_text(decode_base64(text_of(answer)).value_or(""), record.usage);
+  } else {
+    read_answer(answer, record.usage);
+  }
   if (!read_body(*body, *format, record)) return Skip::kNoPrompt;
   record.format = LogFormat::kHar;
   out.push_back(std::move(record));
@@ -450,15 +534,15 @@ std::optional<Skip> LogParser::parse_envoy_tap(const Json& value, std::vector<Lo
   read_frame(value, record);
   const MaybeJson trace = member(value, "http_buffered_trace");
   if (!record.time_us) record.time_us = time_us_of(first_member(trace, {"request.headers_received_time", "request.start_time"}));
-  const auto body_of = [&](std::string_view side) -> MaybeJson {
+  const auto text_at = [&](std::string_view side) {
     const MaybeJson body = member_at(trace, side);
-    if (const MaybeJson text = object_or_text(member(body, "as_string"))) return text;
-    return parse_inner(decode_base64(text_of(member(body, "as_bytes"))));
+    if (const std::string_view text = text_of(member(body, "as_string")); !text.empty()) return std::string(text);
+    return decode_base64(text_of(member(body, "as_bytes"))).value_or("");
   };
-  const MaybeJson body = body_of("request.body");
+  const MaybeJson body = parse_inner(text_at("request.body"));
   const auto format = body_format(body);
   if (!format) return Skip::kNoRequest;
-  read_usage(member(body_of("response.body"), "usage"), record.usage);
+  read_answer_text(text_at("response.body"), record.usage);
   if (!read_body(*body, *format, record)) return Skip::kNoPrompt;
   out.push_back(std::move(record));
   return std::nullopt;

@@ -37,11 +37,17 @@ class LogParser {
   std::optional<Skip> parse_lengths(const Json& value, std::vector<LogRecord>& out);
   std::optional<Skip> parse_otel(const Json& value, std::vector<LogRecord>& out);
   std::optional<Skip> parse_span(const Json& span, std::vector<LogRecord>& out);
+  class Attributes;
+  void append_numbered_messages(const Attributes& attributes, recipe::Conversation& out);
+  void append_numbered_tools(const Attributes& attributes, recipe::Conversation& out);
+  void append_span_events(const MaybeJson& events, recipe::Conversation& out);
   std::optional<Skip> parse_har(const Json& log, std::vector<LogRecord>& out);
   std::optional<Skip> parse_har_entry(const Json& entry, std::vector<LogRecord>& out);
   std::optional<Skip> parse_envoy_tap(const Json& value, std::vector<LogRecord>& out);
   std::optional<LogFormat> wrapper_format(const Json& outer) const;
   void read_frame(const Json& outer, LogRecord& record) const;
+  void read_answer(const MaybeJson& answer, LoggedUsage& usage);
+  void read_answer_text(std::string_view text, LoggedUsage& usage);
   bool wanted(LogFormat format) const { return !options_.format || *options_.format == format; }
   // JSON inside a string of a JSON value; nesting is bounded.
   MaybeJson parse_inner(std::string_view text);

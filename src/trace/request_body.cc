@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <boost/json/monotonic_resource.hpp>
 
 namespace deepinfer::trace {
 namespace {
@@ -11,6 +12,8 @@ namespace {
 using recipe::Conversation;
 using recipe::Message;
 using recipe::Role;
+
+constexpr size_t kSchemaBytes = 8 << 10;  // of the first piece of memory
 
 Role role_of(std::string_view name) {
   if (name == "system") return Role::kSystem;
@@ -55,37 +58,6 @@ std::string arguments_text(const MaybeJson& arguments) {
   return json_text(*arguments);
 }
 
-void append_chat_message(const Json& value, Conversation& out) {
-  Message message;
-  message.role = role_of(text_of(member(value, "role")));
-  const MaybeJson content = member(value, "content");
-  // OpenTelemetry's messages hold `parts`; a protocol that mixes blocks of Anthropic's kind into chat messages does the same in content.
-  message.content = content_text(content);
-  message.null_content = !content;
-  message.name = text_of(member(value, "name"));
-  message.tool_call_id = text_of(member(value, "tool_call_id"));
-  if (message.role == Role::kAssistant) {
-    if (const MaybeJson reasoning = first_member(value, {"reasoning_content", "reasoning"}); reasoning && reasoning->is_string()) {
-      message.reasoning = std::string(text_of(reasoning));
-    }
-    message.prefix = false;
-    const MaybeJson calls = member(value, "tool_calls");
-    simdjson::dom::array list;
-    if (calls && calls->get(list) == simdjson::SUCCESS) {
-      for (const Json call : list) {
-        const MaybeJson function = member(call, "function");
-        const MaybeJson from = function ? function : MaybeJson(call);
-        message.tool_calls.push_back({std::string(text_of(member(call, "id"))), std::string(text_of(member(from, "name"))),
-                                      arguments_text(first_member(from, {"arguments", "args"}))});
-      }
-    }
-    if (const MaybeJson call = member(value, "function_call"); is_object(call)) {
-      message.tool_calls.push_back({"", std::string(text_of(member(call, "name"))), arguments_text(member(call, "arguments"))});
-    }
-  }
-  out.messages.push_back(std::move(message));
-}
-
 // Items of one answer that follow each other are one assistant message.
 Message& open_assistant(Conversation& out, bool& open) {
   if (!open) out.messages.push_back({.role = Role::kAssistant, .null_content = true});
@@ -103,37 +75,6 @@ std::string reasoning_text(const Json& item) {
     if (!out.empty()) break;
   }
   return out;
-}
-
-void append_response_item(const Json& item, Conversation& out, bool& open) {
-  const std::string_view type = text_of(member(item, "type"));
-  if (type == "reasoning") {
-    Message& message = open_assistant(out, open);
-    std::string text = reasoning_text(item);
-    if (!text.empty()) message.reasoning = std::move(text);
-  } else if (type == "function_call" || type == "custom_tool_call" || type == "local_shell_call") {
-    Message& message = open_assistant(out, open);
-    const std::string_view name = text_of(member(item, "name"));
-    message.tool_calls.push_back({std::string(text_of(first_member(item, {"call_id", "id"}))), std::string(name.empty() ? type : name),
-                                  arguments_text(first_member(item, {"arguments", "input", "action"}))});
-  } else if (type == "function_call_output" || type == "custom_tool_call_output" || type == "local_shell_call_output") {
-    open = false;
-    out.messages.push_back({.role = Role::kTool, .content = content_text(member(item, "output")),
-                            .tool_call_id = std::string(text_of(member(item, "call_id")))});
-  } else if (const MaybeJson role = member(item, "role")) {
-    const Role as = role_of(text_of(role));
-    if (as != Role::kAssistant) {
-      open = false;
-      out.messages.push_back({.role = as, .content = content_text(member(item, "content"))});
-      return;
-    }
-    Message& message = open_assistant(out, open);
-    join(content_text(member(item, "content")), message.content);
-    message.null_content = false;
-  } else if (!type.empty() && type != "item_reference") {
-    Message& message = open_assistant(out, open);  // searches, images and other calls that the server ran itself
-    join(json_text(item), message.content);
-  }
 }
 
 bool read_chat(const Json& body, LogRecord& out) {
@@ -237,11 +178,74 @@ bool has_anthropic_tools(const MaybeJson& tools) {
 
 }  // namespace
 
+void append_chat_message(const Json& value, std::string_view role, Conversation& out) {
+  Message message;
+  const std::string_view own_role = text_of(member(value, "role"));
+  message.role = role_of(own_role.empty() ? role : own_role);
+  const MaybeJson content = member(value, "content");
+  // OpenTelemetry's messages hold `parts`; a protocol that mixes blocks of Anthropic's kind into chat messages does the same in content.
+  message.content = content_text(content);
+  message.null_content = !content;
+  message.name = text_of(member(value, "name"));
+  message.tool_call_id = text_of(message.role == Role::kTool ? first_member(value, {"tool_call_id", "id"}) : member(value, "tool_call_id"));
+  if (message.role == Role::kAssistant) {
+    if (const MaybeJson reasoning = first_member(value, {"reasoning_content", "reasoning"}); reasoning && reasoning->is_string()) {
+      message.reasoning = std::string(text_of(reasoning));
+    }
+    message.prefix = false;
+    const MaybeJson calls = member(value, "tool_calls");
+    simdjson::dom::array list;
+    if (calls && calls->get(list) == simdjson::SUCCESS) {
+      for (const Json call : list) {
+        const MaybeJson function = member(call, "function");
+        const MaybeJson from = function ? function : MaybeJson(call);
+        message.tool_calls.push_back({std::string(text_of(member(call, "id"))), std::string(text_of(member(from, "name"))),
+                                      arguments_text(first_member(from, {"arguments", "args"}))});
+      }
+    }
+    if (const MaybeJson call = member(value, "function_call"); is_object(call)) {
+      message.tool_calls.push_back({"", std::string(text_of(member(call, "name"))), arguments_text(member(call, "arguments"))});
+    }
+  }
+  out.messages.push_back(std::move(message));
+}
+
+void append_response_item(const Json& item, Conversation& out, bool& open) {
+  const std::string_view type = text_of(member(item, "type"));
+  if (type == "reasoning") {
+    Message& message = open_assistant(out, open);
+    std::string text = reasoning_text(item);
+    if (!text.empty()) message.reasoning = std::move(text);
+  } else if (type == "function_call" || type == "custom_tool_call" || type == "local_shell_call") {
+    Message& message = open_assistant(out, open);
+    const std::string_view name = text_of(member(item, "name"));
+    message.tool_calls.push_back({std::string(text_of(first_member(item, {"call_id", "id"}))), std::string(name.empty() ? type : name),
+                                  arguments_text(first_member(item, {"arguments", "input", "action"}))});
+  } else if (type == "function_call_output" || type == "custom_tool_call_output" || type == "local_shell_call_output") {
+    open = false;
+    out.messages.push_back({.role = Role::kTool, .content = content_text(member(item, "output")),
+                            .tool_call_id = std::string(text_of(member(item, "call_id")))});
+  } else if (const MaybeJson role = member(item, "role")) {
+    const Role as = role_of(text_of(role));
+    if (as != Role::kAssistant) {
+      open = false;
+      out.messages.push_back({.role = as, .content = content_text(member(item, "content"))});
+      return;
+    }
+    Message& message = open_assistant(out, open);
+    join(content_text(member(item, "content")), message.content);
+    message.null_content = false;
+  } else if (!type.empty() && type != "item_reference") {
+    Message& message = open_assistant(out, open);  // searches, images and other calls that the server ran itself
+    join(json_text(item), message.content);
+  }
+}
+
 void append_chat_messages(const Json& messages, Conversation& out) {
   simdjson::dom::array list;
   if (messages.get(list) != simdjson::SUCCESS) return;
   for (const Json message : list) {
-    if (message.is_object()) append_chat_message(message, out);
+    if (message.is_object()) append_chat_message(message, "", out);
   }
 }
 
@@ -306,19 +310,18 @@ void append_anthropic_message(std::string_view role, const MaybeJson& content, C
 void append_tools(const Json& tools, Conversation& out) {
   simdjson::dom::array list;
   if (tools.get(list) != simdjson::SUCCESS) return;
+  // Schemas are many small values that live and die together: one piece of memory for all.
+  const boost::json::storage_ptr memory = boost::json::make_shared_resource<boost::json::monotonic_resource>(kSchemaBytes);
   for (const Json tool : list) {
     const MaybeJson function = member(tool, "function");
     const MaybeJson from = function ? function : MaybeJson(tool);
-    recipe::ToolDefinition definition;
-    definition.name = text_of(first_member(from, {"name", "type"}));
-    definition.description = text_of(member(from, "description"));
-    const MaybeJson parameters = first_member(from, {"parameters", "input_schema"});
-    definition.parameters = parameters ? to_boost(*parameters) : boost::json::value(boost::json::object());
-    // One shape for every protocol, as foreign templates expect it.
-    definition.raw = boost::json::object{{"type", "function"}, {"function", boost::json::object{
-        {"name", definition.name}, {"description", definition.description}, {"parameters", definition.parameters}}}};
-    out.tools.push_back(std::move(definition));
+    append_tool(text_of(first_member(from, {"name", "type"})), text_of(member(from, "description")), first_member(from, {"parameters", "input_schema"}), out, memory);
   }
+}
+
+void append_tool(std::string_view name, std::string_view description, const MaybeJson& parameters, Conversation& out, const boost::json::storage_ptr& memory) {
+  out.tools.push_back({.name = std::string(name), .description = std::string(description),
+                       .parameters = parameters ? to_boost(*parameters, memory) : boost::json::value(boost::json::object())});
 }
 
 std::optional<LogFormat> body_format(const MaybeJson& body) {
@@ -364,6 +367,7 @@ void read_usage(const MaybeJson& usage, LoggedUsage& out) {
                             "cached_input_tokens", "input_cached_tokens", "cache_read_input_tokens", "input_cache_read"});
   if (cached) out.cached = *cached;
   if (written) out.written = *written;
+  if (const auto hour = read({"cache_creation.ephemeral_1h_input_tokens"})) out.written_1h = *hour;
   if (const auto output = read({"completion_tokens", "output_tokens", "completionTokens", "outputTokens", "output", "completion"})) out.output = *output;
 }
 

@@ -18,9 +18,15 @@ bool read_body(const Json& body, LogFormat format, LogRecord& out);
 
 // Parts that wrappers carry apart from a body.
 void append_chat_messages(const Json& messages, recipe::Conversation& out);
+// role: of a message that does not name its own.
+void append_chat_message(const Json& message, std::string_view role, recipe::Conversation& out);
 void append_response_items(const Json& items, recipe::Conversation& out);
+// open: the last message is an answer that goes on; false before the first item.
+void append_response_item(const Json& item, recipe::Conversation& out, bool& open);
 void append_anthropic_message(std::string_view role, const MaybeJson& content, recipe::Conversation& out);
 void append_tools(const Json& tools, recipe::Conversation& out);
+void append_tool(std::string_view name, std::string_view description, const MaybeJson& parameters, recipe::Conversation& out,
+                 const boost::json::storage_ptr& memory = {});
 void append_assistant_blocks(const MaybeJson& content, recipe::Message& out);
 
 // Token counts of any protocol's usage object, and of the flat fields that gateways write.

@@ -187,11 +187,9 @@ class CodexFile final : public SessionFile {
         skip.reset();
       }
     }
-    const std::string list = "[" + json_text(item) + "]";
-    Json items;
-    if (one_.parse(list).get(items) != simdjson::SUCCESS) return Skip::kSessionLine;
     Conversation added;
-    append_response_items(items, added);
+    bool open = false;
+    append_response_item(item, added, open);
     const bool continues = answer && answering_ && !history().empty() && history().back().role == recipe::Role::kAssistant;
     for (Message& message : added.messages) {
       if (continues) merge(std::move(message), history().back());
@@ -220,7 +218,6 @@ class CodexFile final : public SessionFile {
   std::string session_, model_;
   std::optional<int64_t> time_us_, input_time_us_;
   bool answering_ = false;
-  simdjson::dom::parser one_;
 };
 
 }  // namespace

@@ -69,8 +69,8 @@ std::string one_line(std::string_view text, size_t max_bytes) {
 }
 
 void add_input(const json::value& report, std::string& out) {
-  out += fmt::format("{} requests from {} files, {} input tokens", number(report, "input.requests"), number(report, "input.files"),
-                     short_number(number(report, "tokens.input")));
+  out += fmt::format("{} requests from {} file{}, {} input tokens", number(report, "input.requests"), number(report, "input.files"),
+                     number(report, "input.files") == 1 ? "" : "s", short_number(number(report, "tokens.input")));
   if (const double seconds = number(report, "input.span_seconds"); seconds > 0) {
     out += seconds >= 172800 ? fmt::format(" over {:.1f} days", seconds / 86400)
            : seconds >= 7200 ? fmt::format(" over {:.1f} h", seconds / 3600)
@@ -79,7 +79,10 @@ void add_input(const json::value& report, std::string& out) {
   out += fmt::format(" ({})\n", text(report, "tokens.tokenizer"));
   std::string skipped;
   if (const json::value* reasons = at(report, "input.skipped"); reasons != nullptr && reasons->is_object()) {
-    for (const auto& [reason, count] : reasons->get_object()) skipped += fmt::format("{}{} {}", skipped.empty() ? "" : ", ", number(count, ""), std::string_view(reason));
+    for (const auto& [reason, count] : reasons->get_object()) {
+      if (reason == skip_reason(Skip::kSessionLine)) continue;  // nothing that could have been read is missing
+      skipped += fmt::format("{}{} {}", skipped.empty() ? "" : ", ", number(count, ""), std::string_view(reason));
+    }
   }
   if (!skipped.empty()) out += fmt::format("skipped: {}\n", skipped);
   const auto note = [&](std::string_view path, std::string_view what) {
@@ -129,6 +132,11 @@ void add_money(const json::value& report, std::string& out) {
   }
   const bool monthly = at(*best, "saved_per_month") != nullptr;
   const std::string suffix = monthly ? "_per_month" : "";
+  if (number(*best, "saved") <= 0) {
+    out += fmt::format("\nInput costs {} {}; no policy would have cost less than what was paid{}\n", dollars(number(report, monthly ? "money.input_cost_today_per_month" : "money.input_cost_today")),
+                       monthly ? "a month" : "for this log", number(report, "input.incomplete") > 0 ? ", as far as logs of parts of prompts tell" : "");
+    return;
+  }
   out += fmt::format("\nInput costs {} {}; best: {}, saves {} ({} to {}), {}\n", dollars(number(report, monthly ? "money.input_cost_today_per_month" : "money.input_cost_today")),
                      monthly ? "a month" : "for this log", text(*best, "policy"), dollars(number(*best, "saved" + suffix)),
                      dollars(number(*best, monthly ? "saved_per_month_low" : "saved_low")), dollars(number(*best, monthly ? "saved_per_month_high" : "saved_high")),
