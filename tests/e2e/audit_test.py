@@ -1,7 +1,9 @@
 """deepinfer audit from the outside: known answers, merging, hostile logs, and the HTML report in a real browser."""
+import base64
 import gzip
 import json
 import os
+import pty
 import random
 import re
 import shutil
@@ -65,11 +67,56 @@ class AuditTest(unittest.TestCase):
     def test_the_same_input_gives_the_same_bytes(self):
         one = self.audit("--json", "--threads", "1", self.log).stdout
         self.assertEqual(one, self.audit("--json", "--threads", "3", self.log).stdout)
+        self.audit("--html", self.path("one.html"), self.log)
+        self.audit("--html", self.path("two.html"), "--threads", "2", self.log)
+        with open(self.path("one.html")) as a, open(self.path("two.html")) as b:
+            self.assertEqual(a.read(), b.read())
         with open(self.log, "rb") as f, gzip.open(self.path("same.jsonl.gz"), "wb") as packed:
             packed.write(f.read())
-        other = json.loads(self.audit("--json", self.path("same.jsonl.gz")).stdout)
-        for key in ("reuse", "money", "breakers", "routing", "timeline"):
-            self.assertEqual(other[key], json.loads(one)[key])
+        with open(self.log) as f:
+            piped = subprocess.run([e2e.BINARY, "audit", "--json", "-"], stdin=f, capture_output=True, text=True, check=True).stdout
+        for other in (json.loads(self.audit("--json", self.path("same.jsonl.gz")).stdout), json.loads(piped)):
+            for key in ("reuse", "money", "breakers", "routing", "timeline"):
+                self.assertEqual(other[key], json.loads(one)[key])
+
+    def test_progress_is_shown_to_people_only(self):
+        self.assertEqual(self.audit(self.log).stderr, "")
+        log = self.path("progress.jsonl")
+        with open(self.log) as f, open(log, "w") as out:
+            out.write(f.read() * 60)
+        terminal, other_end = pty.openpty()
+        process = subprocess.Popen([e2e.BINARY, "audit", log], stdout=subprocess.DEVNULL, stderr=other_end)
+        os.close(other_end)
+        shown = b""
+        try:
+            while chunk := os.read(terminal, 4096):
+                shown += chunk
+        except OSError:  # how a terminal says that the other end is closed
+            pass
+        os.close(terminal)
+        self.assertEqual(process.wait(), 0)
+        self.assertRegex(shown.decode(), r"\[#*\.*\] +\d+ %, .* read, .*/s, \d+ s left")
+
+    def test_redaction_leaves_no_text_anywhere(self):
+        log, words = self.path("secret.jsonl"), ["Wolfram", "Quartz", "Zephyr", "Kestrel", "Juniper"]
+        with open(log, "w") as f:
+            for i in range(6):
+                f.write(json.dumps({"timestamp": 1793491200 + 40 * i, "user": "Kestrel", "session_id": "Zephyr", "request": {
+                    "model": "deepseek-flash", "tools": [{"type": "function", "function": {"name": "Quartz", "description": "Wolfram %d" % i, "parameters": {}}}],
+                    "messages": [{"role": "system", "content": "Wolfram %d. " % i + "Wolfram Quartz. " * 100}, {"role": "user", "content": "Juniper " * (i + 1)}]}}) + "\n")
+            f.write('{"Juniper": [Wolfram\n{"Kestrel": 1}\nQuartz \0\n')
+        page, side = self.path("secret.html"), self.path("secret_skipped.jsonl")
+        said = self.audit("--redact", "--json", "--shard", "--html", page, "--skipped", side, log)
+        texts = [said.stdout, said.stderr, self.audit("--redact", log).stdout, base64.b64decode(json.loads(said.stdout)["shard"]["trace"]).decode("latin1")]
+        for name in (page, side):
+            with open(name) as f:
+                texts.append(f.read())
+        self.assertTrue(json.loads(said.stdout)["breakers"])
+        self.assertEqual(texts[5].count("\n"), 3)
+        for text in texts:
+            for word in words:
+                self.assertNotIn(word, text)
+        self.assertIn("Wolfram", self.audit("--json", log).stdout)
 
     def test_what_breaks_is_named_and_priced(self):
         report = self.report(self.log)
@@ -83,12 +130,27 @@ class AuditTest(unittest.TestCase):
 
     def test_money_by_hand(self):
         money = self.report(self.log)["money"]
-        self.assertAlmostEqual(money["input_cost_today"], 36 * 900 * 0.14 / 1e6, places=9)
-        self.assertAlmostEqual(money["output_cost_today"], 36 * 80 * 0.28 / 1e6, places=9)
+        self.assertAlmostEqual(money["input_cost_today"], 36 * 900 * 0.15 / 1e6, places=9)
+        self.assertAlmostEqual(money["output_cost_today"], 36 * 80 * 0.6 / 1e6, places=9)
         report = self.report(self.log, "--accelerator-hour", "8", "--prefill-rate", "10000", "--decode-rate", "1000")
         own, tokens = report["money"]["own_hardware"], report["tokens"]
         self.assertAlmostEqual(own["new_input_per_million"], 8 / 3600 / 10000 * 1e6, places=9)
         self.assertAlmostEqual(own["without_cache"]["cost"], 8 / 3600 * (tokens["input"] / 10000 + tokens["output"] / 1000), places=9)
+
+    def test_cache_writes_for_an_hour_cost_more(self):
+        log, text = self.path("hour.jsonl"), "Rules of the house. " * 2000
+        with open(log, "w") as f:
+            for i, (five_minutes, hour) in enumerate(((4000, 6000), (0, 200), (300, 0))):
+                f.write(json.dumps({"timestamp": 1793491200 + 60 * i, "request": {"model": "claude-opus-5", "system": text, "max_tokens": 9, "messages": [{"role": "user", "content": text * (i + 1)}]},
+                                    "usage": {"input_tokens": 7, "cache_read_input_tokens": 9000 * (i > 0), "cache_creation_input_tokens": five_minutes + hour, "output_tokens": 11,
+                                              "cache_creation": {"ephemeral_5m_input_tokens": five_minutes, "ephemeral_1h_input_tokens": hour}}}) + "\n")
+        money = self.report(log)["money"]
+        self.assertAlmostEqual(money["input_cost_today"], (3 * 7 * 5 + 2 * 9000 * 0.5 + (4000 + 300) * 6.25 + (6000 + 200) * 10) / 1e6, places=9)
+        policies = {p["policy"]: p for p in money["policies"]}
+        short, long = policies["rule_anthropic-5m"], policies["rule_anthropic-1h"]
+        self.assertEqual((short["read_tokens"], short["written_tokens"]), (long["read_tokens"], long["written_tokens"]))
+        scale = (7 * 3 + 18000 + 10500) / self.report(log)["tokens"]["input"]
+        self.assertAlmostEqual(long["input_cost"] - short["input_cost"], scale * long["written_tokens"] * (10 - 6.25) / 1e6, places=9)
 
     def test_own_prices(self):
         own = self.path("own.toml")
@@ -158,19 +220,17 @@ class AuditTest(unittest.TestCase):
         long = self.path("long.jsonl")
         with open(self.log) as f:
             lines = f.read()
-        with open(long, "w") as f:
-            f.write(lines)
-            f.write('{"messages": "')
-            for _ in range(300):
-                f.write("x" * (1 << 20))
-            f.write('"}\n')
+        with open(long, "wb") as f:
+            f.write(lines.encode() + b'{"messages": "')
+            f.seek(1 << 30, os.SEEK_CUR)  # a hole: a GiB of zeros that takes no disk
+            f.write(b'"}\n' + lines.encode())
         result = subprocess.run(["/usr/bin/env", "python3", "-c", "import resource, subprocess, sys\n"
                                  "p = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE)\n"
                                  "sys.stdout.buffer.write(p.stdout)\n"
                                  "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)",
                                  e2e.BINARY, "audit", "--json", "--memory", "256MiB", "--threads", "1", long], capture_output=True, text=True, check=True)
-        self.assertEqual(json.loads(result.stdout)["input"]["requests"], 36)
-        self.assertLess(int(result.stderr.split()[-1]), 500 * 1024, "KiB of memory")
+        self.assertEqual(json.loads(result.stdout)["input"]["requests"], 72)
+        self.assertLess(int(result.stderr.split()[-1]), 400 * 1024, "KiB of memory")
 
     def test_a_sample_says_its_error(self):
         exact, sample = self.report(self.log), self.report(self.log, "--sample", "20%")
