@@ -53,6 +53,7 @@ struct SynthFlags {
   std::string shape = "qwen3-0.6b", type = "auto", path;
   model::V41SynthSizes sizes;
   int32_t engram_vocab = 0;
+  bool sparse = false;
   std::optional<uint64_t> seed;
 };
 
@@ -68,12 +69,12 @@ Result<> run_synth(const SynthFlags& flags) {
   sizes.engram_vocab = flags.engram_vocab;
   if (const std::optional<model::DenseConfig> shape = model::dense_synth_shape(flags.shape)) {
     const bool sized = sizes.layers > 0 || sizes.experts > 0 || sizes.experts_per_token > 0 || sizes.engram_vocab > 0 || sizes.draft_stages >= 0 || sizes.vision_layers >= 0;
-    if (sized) return Error{Code::kInvalidArgument, "sizes can be given for shapes of DeepSeek-V4.1 only, not for " + flags.shape};
+    if (sized || flags.sparse) return Error{Code::kInvalidArgument, "sizes and --sparse can be given for shapes of DeepSeek-V4.1 only, not for " + flags.shape};
     return model::write_dense_synth(flags.path, *shape, dtype_of(flags.type), seed);
   }
   if (flags.type != "auto") return Error{Code::kInvalidArgument, "--type is for dense shapes: DeepSeek-V4.1 has its own number formats"};
   DI_TRY(const model::V41Config config, model::v41_synth_shape(flags.shape, sizes));
-  return model::write_v41_synth(flags.path, config, {.seed = seed});
+  return model::write_v41_synth(flags.path, config, {.seed = seed, .sparse = flags.sparse});
 }
 
 }  // namespace
@@ -110,6 +111,7 @@ Command add_model_synth(CLI::App& model) {
   add.number("--engram-vocab", flags->engram_vocab, 2, 1 << 30, "N", "DeepSeek-V4.1: rows of the Engram tables for each of their columns", "the shape's, 16384 with --layers");
   add.number("--draft-stages", flags->sizes.draft_stages, 0, 16, "N", "DeepSeek-V4.1: DSpark stages", "the shape's");
   add.number("--vision-layers", flags->sizes.vision_layers, 0, 256, "N", "DeepSeek-V4.1: of the picture encoder; 0 leaves it out", "the shape's");
+  add.toggle("--sparse", flags->sparse, "DeepSeek-V4.1: zeros that take no room on the disk, for `deepinfer model info`");
   add.seed("--seed", flags->seed, "the same seed gives the same bytes", "0");
   return {app, [flags] {
             const Result<> done = run_synth(*flags);

@@ -251,9 +251,17 @@ Result<> write_shards(const std::string& folder, const std::vector<V41Tensor>& t
       total += tensors[i].num_bytes();
     }
     io::OutputFile file(folder + "/" + name);
-    file.write(safetensors_header(entries));
-    for (const size_t i : shards[s]) TensorFiller(tensors[i], options.seed, i).write(file);
+    const std::string header = safetensors_header(entries);
+    file.write(header);
+    auto num_bytes = static_cast<uint64_t>(header.size());
+    for (const size_t i : shards[s]) {
+      num_bytes += static_cast<uint64_t>(tensors[i].num_bytes());
+      if (!options.sparse) TensorFiller(tensors[i], options.seed, i).write(file);
+    }
     DI_TRY(file.finish());
+    std::error_code error;
+    if (options.sparse) fs::resize_file(folder + "/" + name, num_bytes, error);
+    if (error) return Error{Code::kIo, fmt::format("{}/{}: {}", folder, name, error.message())};
   }
   return write_text(folder + "/model.safetensors.index.json", fmt::format("{{\"metadata\":{{\"total_size\":{}}},\"weight_map\":{{\n{}}}}}\n", total, map));
 }
@@ -358,7 +366,7 @@ Result<> write_v41_synth(const std::string& folder, const V41Config& config, con
   for (const V41Tensor& t : tensors) needed += static_cast<uint64_t>(t.num_bytes());
   const fs::space_info space = fs::space(temporary, error);
   Result<> written;
-  if (!error && space.available < needed)
+  if (!error && !options.sparse && space.available < needed)
     written = Error{Code::kResourceExhausted, fmt::format("{}: the model has {}, the disk {} left", folder, format_size(needed), format_size(space.available))};
   else written = write_all(temporary, config, tensors, options);
   if (written) fs::rename(temporary, folder, error);

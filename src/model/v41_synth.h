@@ -35,6 +35,7 @@ std::string v41_config_json(const V41Config& config);
 struct V41SynthOptions {
   uint64_t seed = 0;
   int64_t shard_bytes = int64_t{4} << 30;  // a shard is closed once it is this long; a larger tensor has one of its own
+  bool sparse = false;  // all weights are zero and are holes in the files: what a shape holds and costs can be read, its speed not be measured
 };
 
 // Writes `folder`, which must not exist yet, under a temporary name and moves it into place when it is whole. Memory: one row of a
