@@ -56,6 +56,20 @@ MetricFamily by_label(const char* name, const char* help, const char* label, con
   return out;
 }
 
+void append_cache_index(const CacheStats::Index& c, const std::string& model, std::vector<MetricFamily>& families) {
+  const auto d = [](uint64_t value) { return static_cast<double>(value); };
+  const Scraped scraped[] = {
+      {"deepinfer_cache_index_off", "1 while the shared index is not asked because it failed.", MetricType::Gauge, c.off ? 1.0 : 0.0},
+      {"deepinfer_cache_index_lookups_total", "Requests for which the shared index was asked.", MetricType::Counter, d(c.lookups)},
+      {"deepinfer_cache_index_found_blocks_total", "Blocks that it knew and we did not.", MetricType::Counter, d(c.found_blocks)},
+      {"deepinfer_cache_index_wrong_places_total", "Answers of it that were no place of a block.", MetricType::Counter, d(c.wrong_places)},
+      {"deepinfer_cache_index_told_blocks_total", "Blocks that it was told of.", MetricType::Counter, d(c.told_blocks)},
+      {"deepinfer_cache_index_dropped_blocks_total", "Blocks that it could not be told of.", MetricType::Counter, d(c.dropped_blocks)},
+      {"deepinfer_cache_index_errors_total", "Times it did not answer, or refused.", MetricType::Counter, d(c.errors)},
+  };
+  for (const Scraped& one : scraped) families.push_back(family(one, model));
+}
+
 void append_cache(const CacheStats& c, const std::string& model, std::vector<MetricFamily>& families) {
   const auto d = [](uint64_t value) { return static_cast<double>(value); };
   const Scraped scraped[] = {
@@ -90,6 +104,7 @@ void append_cache(const CacheStats& c, const std::string& model, std::vector<Met
     missed.metric.push_back(std::move(one.metric.front()));
   }
   families.push_back(std::move(missed));
+  if (c.index.present) append_cache_index(c.index, model, families);
 }
 
 }  // namespace

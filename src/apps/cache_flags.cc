@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "io/linux_disk.h"
 #include "io/mapped_file.h"
+#include "io/redis.h"
 
 namespace deepinfer::apps {
 namespace {
@@ -56,7 +57,8 @@ Digest256 file_digest(std::span<const std::byte> bytes, int num_threads) {
 void CacheFlags::add_to(Flags& flags) {
   flags.text("--cache-dir", cache_dir, "DIR", "keeps computed prompts on disk, over restarts; may be shared", "none");
   flags.size("--cache-budget", cache_budget, "most that the directory may take", "a tenth of the file system, at most 64GiB");
-  flags.text("--retention", retention, "CLASS=TIME", "how long blocks are kept, by class; the first is the default");
+  flags.text("--retention", retention, "CLASS=TIME", "how long blocks are kept, by class; the first is the usual one");
+  flags.text("--cache-index", cache_index, "URL", "Redis by which processes tell each other of blocks: redis://HOST:PORT/DB", "none");
   flags.text("--cache-key-file", cache_key_file, "FILE", "encrypts blocks on disk: 32 bytes or 64 hex digits", "none");
 }
 
@@ -100,6 +102,10 @@ Result<std::unique_ptr<kv::SegmentStore>> open_store(const CacheFlags& flags, co
   DI_TRY(options.classes, parse_retention(flags.retention));
   if (!flags.cache_key_file.empty()) {
     DI_TRY(options.cipher, kv::RowCipher::load(flags.cache_key_file));
+  }
+  if (!flags.cache_index.empty()) {
+    DI_TRY(io::RedisAddress address, io::parse_redis_url(flags.cache_index));
+    options.index = std::make_shared<io::Redis>(std::move(address));
   }
   options.model = kv::namespace_of(model.weights, model.architecture, model.layout->format, model.layout->block_tokens);
   options.block_tokens = model.layout->block_tokens;

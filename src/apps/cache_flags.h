@@ -14,7 +14,7 @@
 namespace deepinfer::apps {
 
 struct CacheFlags {
-  std::string cache_dir, cache_key_file;
+  std::string cache_dir, cache_key_file, cache_index;
   std::string retention = "chat=168h,agent=72h";
   std::optional<uint64_t> cache_budget;
 

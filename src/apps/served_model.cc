@@ -41,7 +41,7 @@ void EngineFlags::add_to(Flags& flags) {
 }
 
 void EngineFlags::add_replay_to(Flags& flags) {
-  flags.toggle("--no-replay", no_replay, "DeepSeek-V4.1: computes all that windows hold, where else a hit and a prompt's end are computed with cut ones");
+  flags.toggle("--no-replay", no_replay, "DeepSeek-V4.1: windows are computed whole, also at a hit and a prompt's end");
 }
 
 uint64_t default_kv_bytes(uint64_t free_bytes, uint64_t useful_bytes) {
@@ -84,6 +84,7 @@ Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const 
   std::string identity = weights_identity(path, options);
   Digest256 secret = random_256();
   std::vector<std::string> classes;
+  if (!flags.cache.wanted() && !flags.cache.cache_index.empty()) return Error{Code::kInvalidArgument, "--cache-index tells of a directory; give --cache-dir too"};
   if (flags.cache.wanted()) {
     DI_TRY(const OpenCache cache, open_cache(flags.cache));
     DI_TRY(identity, weights_digest(path, cache, flags.cache.cache_dir, served->workers->size()));

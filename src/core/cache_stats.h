@@ -34,6 +34,14 @@ struct CacheStats {
   double fetch_seconds = 0;  // summed over fetches, from asking to the last block
   uint64_t num_blocks = 0, num_segments = 0, index_bytes = 0;
   uint64_t used_bytes = 0, budget_bytes = 0, backlog_bytes = 0;
+
+  struct Index {  // shared by processes, in another server
+    bool present = false;
+    bool off = false;              // it failed, and is not asked for a while
+    uint64_t lookups = 0, found_blocks = 0;
+    uint64_t wrong_places = 0;     // what it said and what lies there differ, or it made no sense
+    uint64_t told_blocks = 0, dropped_blocks = 0, errors = 0;
+  } index;
 };
 
 }  // namespace deepinfer

@@ -44,7 +44,7 @@ BlockLoader::Chain BlockLoader::find_chain(const SequenceState& first) {
   Chain out;
   const auto size = static_cast<size_t>(block_tokens_);
   const size_t num_findable = static_cast<size_t>(first.num_prompt_tokens - 1) / size;
-  bool all_in_pool = true, all_stored = true, has_cut = false;
+  bool all_in_pool = true, all_stored = true;
   const auto take = [&](const kv::BlockKey& key) {
     const kv::BlockStore::Known known = store_.find({&key, 1});
     const bool in_pool = pool_.contains(key), stored = known.num_blocks == 1;
@@ -64,17 +64,65 @@ BlockLoader::Chain BlockLoader::find_chain(const SequenceState& first) {
   for (size_t i = 0; i < num_findable; ++i) {
     const std::span<const TokenId> tokens = std::span(first.tokens).subspan(i * size, size);
     const kv::BlockKey parent = i == 0 ? first.root : out.keys.back();
-    if (take(has_cut ? kv::block_key(parent, tokens) : first.keys[i])) continue;
-    const bool may_cut = !replay_.exact && static_cast<int64_t>(i * size) > replay_.tokens;
-    if (!may_cut || !take(kv::block_key(kv::replay_key(parent), tokens))) break;
-    has_cut = true;
+    if (take(out.has_cut ? kv::block_key(parent, tokens) : first.keys[i])) continue;
+    if (!may_cut_before(i) || !take(kv::block_key(kv::replay_key(parent), tokens))) break;
+    out.has_cut = true;
   }
   return out;
 }
 
+// Under which keys the rest of the prompt's full blocks may be known to others: without a cut from here on, and with one right here.
+std::vector<kv::BlockKey> BlockLoader::unknown_keys(const SequenceState& first, const Chain& chain) const {
+  const auto size = static_cast<size_t>(block_tokens_);
+  const size_t begin = chain.keys.size(), num_findable = static_cast<size_t>(first.num_prompt_tokens - 1) / size;
+  std::vector<kv::BlockKey> keys;
+  kv::BlockKey whole = begin == 0 ? first.root : chain.keys.back(), cut = kv::replay_key(whole);
+  for (size_t i = begin; i < num_findable; ++i) {
+    const std::span<const TokenId> tokens = std::span(first.tokens).subspan(i * size, size);
+    whole = chain.has_cut ? kv::block_key(whole, tokens) : first.keys[i];
+    keys.push_back(whole);
+    if (!may_cut_before(begin)) continue;
+    cut = kv::block_key(cut, tokens);
+    keys.push_back(cut);
+  }
+  return keys;
+}
+
 bool BlockLoader::begin(RequestState& request, double seconds_per_token) {
+  Load load{.request = &request, .seconds_per_token = seconds_per_token};
+  Chain chain = find_chain(request.choices.front());
+  if (!ask(load, chain) && !start_fetch(load, std::move(chain))) return false;
+  loads_.push_back(std::move(load));
+  return true;
+}
+
+// False: all is known, or there is nobody to ask.
+bool BlockLoader::ask(Load& load, const Chain& chain) {
+  if (!store_.can_look_up()) return false;
+  std::vector<kv::BlockKey> keys = unknown_keys(load.request->choices.front(), chain);
+  if (keys.empty()) return false;
+  load.lookup = store_.look_up(std::move(keys), wake_);
+  load.num_known = chain.keys.size();
+  load.deadline_ns = clock_.now_ns() + kLookupPatienceNs;
+  return load.lookup != nullptr;
+}
+
+bool BlockLoader::look_up_is_over(Load& load) {
+  const bool done = load.lookup->done();
+  if (!done && clock_.now_ns() < load.deadline_ns) return false;
+  load.lookup.reset();
+  Chain chain = find_chain(load.request->choices.front());
+  // Where the chain now ends it may go on with a cut, under keys that could not be named before.
+  const bool grew = chain.keys.size() > load.num_known;
+  if (done && grew && may_cut_before(chain.keys.size()) && ask(load, chain)) return false;
+  start_fetch(load, std::move(chain));
+  return true;
+}
+
+// False: there is nothing to wait for.
+bool BlockLoader::start_fetch(Load& load, Chain chain) {
+  RequestState& request = *load.request;
   const SequenceState& first = request.choices.front();
-  Chain chain = find_chain(first);
   const auto num_findable = static_cast<size_t>((first.num_prompt_tokens - 1) / block_tokens_);
   if (chain.age_s >= 0) request.match_age_s = static_cast<int32_t>(std::min<int64_t>(chain.age_s, INT32_MAX));
   if (chain.keys.size() < num_findable) store_.count_missed(CacheMiss::kAbsent, static_cast<int64_t>(num_findable - chain.keys.size()));
@@ -83,16 +131,17 @@ bool BlockLoader::begin(RequestState& request, double seconds_per_token) {
   const size_t end = std::min(chain.end_stored, begin + static_cast<size_t>(std::max(0, pool_.num_available() - 1)));
   if (end <= begin) return false;
   const auto count = static_cast<int64_t>(end - begin);
-  const FetchPrice price{.num_tokens = count * block_tokens_, .num_bytes = count * block_bytes_, .seconds_per_token = seconds_per_token,
+  const FetchPrice price{.num_tokens = count * block_tokens_, .num_bytes = count * block_bytes_, .seconds_per_token = load.seconds_per_token,
                          .bytes_per_s = store_.read_bytes_per_s()};
   if (!worth_fetching(price)) {
     store_.count_missed(CacheMiss::kPriced, count);
     return false;
   }
   chain.keys.resize(end);
-  Load load{.request = &request, .chain = std::move(chain.keys), .fetch = nullptr, .next = begin, .deadline_ns = clock_.now_ns() + fetch_patience_ns(price)};
+  load.chain = std::move(chain.keys);
+  load.next = begin;
+  load.deadline_ns = clock_.now_ns() + fetch_patience_ns(price);
   load.fetch = store_.fetch(std::span(load.chain).subspan(begin), wake_);
-  loads_.push_back(std::move(load));
   return true;
 }
 
@@ -112,6 +161,8 @@ void BlockLoader::poll(std::vector<RequestState*>& ready) {
 }
 
 bool BlockLoader::take(Load& load, int64_t& budget) {
+  if (load.lookup != nullptr && !look_up_is_over(load)) return false;
+  if (load.fetch == nullptr) return true;
   for (;;) {
     const kv::BlockFetch::State state = load.fetch->state();
     if (state == kv::BlockFetch::State::kEnded) return true;

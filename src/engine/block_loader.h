@@ -1,6 +1,7 @@
 // engine/block_loader.h: between the block store and the pool. A request whose prompt continues in the store is held back while its blocks are
 // fetched, for as long as that is cheaper than computing them; what has arrived goes into the pool under its key, where the scheduler finds it
-// like any other block. Late, short or damaged blocks are simply not there. Also hands newly filled blocks to the store.
+// like any other block. Late, short or damaged blocks are simply not there. What the store does not know is first asked for in the index that
+// processes share, if there is one. Also hands newly filled blocks to the store.
 // Engine thread only. A copy of at most kCopyBytes is made between two steps, so that running sequences do not stutter.
 #pragma once
 
@@ -51,14 +52,18 @@ class BlockLoader {
   void retract(std::span<const kv::BlockKey> keys) { store_.retract(keys); }
 
   static constexpr int64_t kCopyBytes = int64_t{32} << 20;
+  static constexpr int64_t kLookupPatienceNs = 50'000'000;  // for the shared index; one nearby answers within a millisecond
 
  private:
   struct Load {
     RequestState* request;
-    std::vector<kv::BlockKey> chain;  // from the prompt's beginning
-    std::unique_ptr<kv::BlockFetch> fetch;
-    size_t next;                      // index in the chain of the block that comes next
-    int64_t deadline_ns;
+    double seconds_per_token;                 // of prefill
+    std::unique_ptr<kv::BlockLookup> lookup;  // first; null: over, or never begun
+    size_t num_known = 0;                     // blocks of the chain when it began
+    std::unique_ptr<kv::BlockFetch> fetch;    // then; null: there is nothing to fetch
+    std::vector<kv::BlockKey> chain;          // from the prompt's beginning
+    size_t next = 0;                          // index in the chain of the block that comes next
+    int64_t deadline_ns = 0;
   };
   bool take(Load& load, int64_t& budget);  // true: it is over
   void finish(const Load& load);
@@ -67,8 +72,14 @@ class BlockLoader {
     size_t first_missing = 0;        // in memory
     size_t end_stored = 0;           // from first_missing on, the store has all up to here
     int64_t age_s = -1;              // of the last block that the store has
+    bool has_cut = false;
   };
   Chain find_chain(const SequenceState& first);
+  std::vector<kv::BlockKey> unknown_keys(const SequenceState& first, const Chain& chain) const;
+  bool may_cut_before(size_t block_idx) const { return !replay_.exact && static_cast<int64_t>(block_idx) * block_tokens_ > replay_.tokens; }
+  bool ask(Load& load, const Chain& chain);
+  bool start_fetch(Load& load, Chain chain);
+  bool look_up_is_over(Load& load);
 
   kv::BlockStore& store_;
   kv::BlockPool& pool_;

@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "engine/fake_model.h"
 #include "io/memory_disk.h"
+#include "io/memory_key_values.h"
 #include "kv/segment_store.h"
 
 namespace deepinfer::engine {
@@ -51,7 +52,7 @@ class Machine {
     auto built = std::make_unique<FakeModel>(model);
     kv::StoreOptions options{.dir = "/cache", .folder = *folder, .budget_bytes = 16 << 20, .classes = {{"chat", 3600}, {"agent", 600}},
                              .model = kv::namespace_of("w", "fake-v1", "fake-v1", model.block_tokens), .block_tokens = model.block_tokens,
-                             .block_bytes = built->kv_layout().block_bytes, .num_fetch_threads = 2};
+                             .block_bytes = built->kv_layout().block_bytes, .num_fetch_threads = 2, .index = index};
     auto opened = kv::SegmentStore::open(disk, std::make_shared<kv::SystemTime>(), options);
     ASSERT_TRUE(opened) << opened.error().message;
     store = std::move(*opened);
@@ -73,7 +74,15 @@ class Machine {
     return sink->choices[0];
   }
 
+  // Until all that was computed is on disk and told to the index.
+  void settle() {
+    store->flush();
+    const auto settled = [](const CacheStats& s) { return s.index.told_blocks + s.index.dropped_blocks >= s.written_blocks; };
+    for (int i = 0; i < 5000 && !settled(store->stats()); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
   std::shared_ptr<io::MemoryDisk> disk = std::make_shared<io::MemoryDisk>();
+  std::shared_ptr<io::MemoryKeyValues> index;
   SteadyClock clock;
   std::unique_ptr<kv::SegmentStore> store;
   std::unique_ptr<Workers> workers;
@@ -141,6 +150,86 @@ TEST(EngineWithStore, AConversationWithWindowsIsTheSameOverRestarts) {
       EXPECT_GT(disk[turn].usage.disk_tokens, 40) << turn;
     }
   }
+}
+
+// Two processes that never see each other's files by looking.
+struct TwoMachines {
+  explicit TwoMachines(FakeModelOptions model = {}) {
+    first.index = second.index = std::make_shared<io::MemoryKeyValues>();
+    second.disk = first.disk;
+    first.start(model);
+    second.start(model);
+    first.disk->set_fault([](const Access& access) -> Result<> {
+      if (access.op == Op::kList) return Error{Code::kIo, "fault"};
+      return {};
+    });
+  }
+  ~TwoMachines() { first.disk->set_fault(nullptr); }
+  Machine first, second;
+};
+
+TEST(EngineWithStore, TheSharedIndexSaysWhatAnotherProcessComputed) {
+  TwoMachines two;
+  const Request request = request_of(50, 30);
+  const ChoiceResult cold = two.first.answer(request);
+  two.first.settle();
+  const ChoiceResult warm = two.second.answer(request);
+  EXPECT_TRUE(warm.same_output(cold));
+  EXPECT_EQ(warm.usage.shared_tokens, 48);
+  EXPECT_EQ(two.second.engine->stats().cache.index.found_blocks, 12u);
+  const ChoiceResult again = two.second.answer(request);
+  EXPECT_EQ(again.usage.cached_tokens, 48);
+  EXPECT_EQ(again.usage.shared_tokens, 0) << "from memory now";
+}
+
+// With windows, each turn goes on from a cut that the other process made: its key can only be named once what lies before is known.
+TEST(EngineWithStore, AConversationThatMovesBetweenProcessesIsTheSame) {
+  const auto converse = [](bool moves) {
+    TwoMachines two({.window = 6});
+    std::vector<ChoiceResult> turns;
+    Request request = request_of(50, 24);
+    for (int turn = 0; turn < 4; ++turn) {
+      Machine& machine = moves && turn % 2 == 1 ? two.second : two.first;
+      turns.push_back(machine.answer(request));
+      machine.settle();
+      const std::vector<TokenId>& answer = turns.back().tokens;
+      request.prompt.insert(request.prompt.end(), answer.begin(), answer.end());
+      request.prompt.push_back(static_cast<TokenId>(3 + turn));
+    }
+    return turns;
+  };
+  const std::vector<ChoiceResult> stays = converse(false), moves = converse(true);
+  for (size_t turn = 0; turn < stays.size(); ++turn) {
+    EXPECT_TRUE(moves[turn].same_output(stays[turn])) << turn;
+    EXPECT_EQ(moves[turn].usage.cached_tokens, stays[turn].usage.cached_tokens) << turn;
+    if (turn > 0) {
+      EXPECT_GT(moves[turn].usage.shared_tokens, 0) << turn;
+    }
+  }
+}
+
+TEST(EngineWithStore, AHangingIndexDelaysNobodyForLong) {
+  TwoMachines two;
+  const Request request = request_of(50, 8);
+  const ChoiceResult cold = two.first.answer(request);
+  std::mutex mu;
+  std::condition_variable released;
+  bool hang = true;
+  two.first.index->set_fault([&]() -> Result<> {
+    std::unique_lock lock(mu);
+    released.wait(lock, [&] { return !hang; });
+    return {};
+  });
+  const ChoiceResult answer = two.second.answer(request);
+  EXPECT_TRUE(answer.same_output(cold));
+  EXPECT_EQ(answer.usage.cached_tokens, 0);
+  {
+    const std::lock_guard lock(mu);
+    hang = false;
+  }
+  released.notify_all();
+  two.first.stop();
+  two.second.stop();
 }
 
 TEST(EngineWithStore, OtherTenantsAndSaltsFindNothing) {

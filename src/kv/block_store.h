@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "core/cache_stats.h"
 #include "kv/block_key.h"
@@ -45,6 +46,13 @@ class BlockFetch {
   virtual void give_up() = 0;
 };
 
+// A question to others, on its way. Destroying it abandons it.
+class BlockLookup {
+ public:
+  virtual ~BlockLookup() = default;
+  virtual bool done() = 0;  // what they know, find() knows too from now on
+};
+
 class BlockStore {
  public:
   virtual ~BlockStore() = default;
@@ -56,6 +64,10 @@ class BlockStore {
   // Thread-safe and quick (no I/O). Counts as a use of what it finds: also of blocks that are served from memory, so that a prefix
   // that never leaves memory does not look forgotten here.
   virtual Known find(std::span<const BlockKey> chain) = 0;
+
+  // Asks other processes where they put these blocks. Null: there is nobody to ask, or not now. `wake`: as for fetch().
+  virtual bool can_look_up() const = 0;  // there is somebody
+  virtual std::unique_ptr<BlockLookup> look_up(std::vector<BlockKey> keys, std::function<void()> wake) = 0;
 
   // Starts to fetch these blocks. `wake` is called, from any thread, whenever state() may have changed; it must not block and outlives
   // the fetch. Never null: what cannot be had ends at once.

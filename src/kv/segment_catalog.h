@@ -63,7 +63,6 @@ class SegmentCatalog {
   SegmentId find_path(const std::string& path) const;
   Segment& at(SegmentId id) { return *segments_[id]; }
   const Segment& at(SegmentId id) const { return *segments_[id]; }
-  bool contains(SegmentId id) const { return id < segments_.size() && segments_[id] != nullptr; }
   std::vector<SegmentId> ids() const;           // ascending
   size_t num_segments() const { return by_path_.size(); }
 

@@ -1,6 +1,7 @@
 #include "kv/segment_format.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <fmt/format.h>
 
@@ -73,6 +74,12 @@ bool is_class_name(std::string_view name) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
   });
 }
+
+bool is_number(std::string_view text) {
+  return !text.empty() && text.size() <= 19 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+bool is_hex_digit(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }
 
 }  // namespace
 
@@ -232,17 +239,30 @@ std::string segment_name(const SegmentHeader& header) {
   return fmt::format("{}.{}.{:016x}.{:06}{}", header.retention_class, header.bucket_unix_s, header.writer, header.sequence, kSuffix);
 }
 
-bool is_segment_name(std::string_view name) { return name.size() > kSuffix.size() && name.ends_with(kSuffix) && std::count(name.begin(), name.end(), '.') == 4; }
+bool is_segment_name(std::string_view name) {
+  if (!name.ends_with(kSuffix)) return false;
+  std::array<std::string_view, 4> parts;  // class, bucket, writer, sequence
+  std::string_view rest = name.substr(0, name.size() - kSuffix.size());
+  for (std::string_view& part : parts) {
+    const size_t dot = rest.find('.');
+    part = rest.substr(0, dot);
+    if ((dot == std::string_view::npos) != (&part == &parts.back())) return false;
+    rest.remove_prefix(std::min(rest.size(), dot + 1));
+  }
+  return is_class_name(parts[0]) && is_number(parts[1]) && parts[2].size() == 16 && std::all_of(parts[2].begin(), parts[2].end(), is_hex_digit) &&
+         is_number(parts[3]);
+}
 
 uint64_t writer_in_name(std::string_view name) {
-  const size_t second = name.find('.', name.find('.') + 1);
-  if (!is_segment_name(name) || second == std::string_view::npos) return 0;
+  if (!is_segment_name(name)) return 0;
+  const size_t begin = name.find('.', name.find('.') + 1) + 1;
   uint64_t writer = 0;
-  for (const char c : name.substr(second + 1, 16)) {
-    if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) return 0;
-    writer = writer << 4 | static_cast<uint64_t>(c <= '9' ? c - '0' : c - 'a' + 10);
-  }
+  std::from_chars(name.data() + begin, name.data() + begin + 16, writer, 16);
   return writer;
+}
+
+int64_t expiry_of(const SegmentHeader& header, int64_t now_s) {
+  return std::min(header.expires_unix_s, now_s + (header.expires_unix_s - header.bucket_unix_s));
 }
 
 Digest256 namespace_of(std::string_view weights, std::string_view architecture, std::string_view format, int32_t block_tokens) {
@@ -255,5 +275,7 @@ Digest256 tenant_folder(const Digest256& master, std::string_view tenant) {
 }
 
 std::string folder_name(const Digest256& digest) { return digest.hex().substr(0, 32); }
+
+bool is_folder_name(std::string_view name) { return name.size() == 32 && std::all_of(name.begin(), name.end(), is_hex_digit); }
 
 }  // namespace deepinfer::kv

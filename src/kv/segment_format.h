@@ -83,10 +83,13 @@ Result<std::vector<FooterEntry>> decode_footer(const SegmentTrailer& trailer, st
 std::string segment_name(const SegmentHeader& header);
 bool is_segment_name(std::string_view name);
 uint64_t writer_in_name(std::string_view name);  // 0: none
+// Until when a segment's blocks are served. A file from the future was written under a wrong clock: it gets its own span from now on, not more.
+int64_t expiry_of(const SegmentHeader& header, int64_t now_s);
 
 // Names of folders: the model's digest, and the tenant's under the store's secret, so that a name says nothing about a tenant.
 Digest256 namespace_of(std::string_view weights, std::string_view architecture, std::string_view format, int32_t block_tokens);
 Digest256 tenant_folder(const Digest256& master, std::string_view tenant);
 std::string folder_name(const Digest256& digest);  // 32 hex digits
+bool is_folder_name(std::string_view name);
 
 }  // namespace deepinfer::kv

@@ -1,6 +1,7 @@
 #include "kv/segment_reader.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace deepinfer::kv {
 namespace {
@@ -21,22 +22,22 @@ Result<std::vector<FooterEntry>> read_footer(io::File& file, uint64_t size, uint
 
 Result<SegmentContents> read_segment(io::File& file) {
   SegmentContents out;
-  DI_TRY(out.status, file.status());
   std::array<std::byte, kSegmentHeaderBytes> head;
   DI_TRY(const size_t n, file.read(0, head));
   DI_TRY(out.header, decode_segment_header(std::span(head).first(n)));
-  if (Result<std::vector<FooterEntry>> footer = read_footer(file, out.status.size, out.end_page); footer) {
-    out.entries = std::move(*footer);
-    out.sealed = true;
-    return out;
-  }
-  out.end_page = 1;
   DI_TRY(read_more(file, out));
   return out;
 }
 
 Result<> read_more(io::File& file, SegmentContents& contents) {
   DI_TRY(contents.status, file.status());
+  uint64_t footer_page = 0;
+  if (const Result<std::vector<FooterEntry>> footer = read_footer(file, contents.status.size, footer_page); footer) {
+    std::copy_if(footer->begin(), footer->end(), std::back_inserter(contents.entries), [&](const FooterEntry& e) { return e.page >= contents.end_page; });
+    contents.end_page = footer_page;
+    contents.sealed = true;
+    return {};
+  }
   std::array<std::byte, kRecordHeaderBytes> head;
   // A record is whole once the file reaches past its rows; whether the bytes arrived is what its checksum says when it is read.
   while (contents.end_page * kPage + kRecordHeaderBytes <= contents.status.size && contents.end_page < UINT32_MAX) {

@@ -1,6 +1,7 @@
 // kv/segment_store.h: the block store in a directory: append-only segment files, one a (model, tenant, retention class, time bucket, writer),
 // an index in memory that is rebuilt from them, a thread that writes behind, a few that fetch. Several processes may share the directory,
-// also over a network file system: each appends to files of its own and finds the others' by looking. docs/formats/segment.md has the bytes.
+// also over a network file system: each appends to files of its own and finds the others' by looking, sooner with a shared index that says where.
+// docs/formats/segment.md has the bytes.
 //
 // Invariants: a block can be found only after its bytes were made durable; a file is changed only at its end, by its one writer; what is
 // read is compared with its key and checksum before anybody sees it; a segment past its time is never served and goes as a whole; the
@@ -16,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "io/key_values.h"
 #include "kv/block_store.h"
 #include "kv/eviction.h"
 #include "kv/row_cipher.h"
@@ -42,6 +44,7 @@ struct StoreOptions {
   uint64_t staging_bytes = uint64_t{64} << 20;  // of blocks read and not yet taken
   int32_t num_fetch_threads = 4;
   std::optional<RowCipher> cipher;
+  std::shared_ptr<io::KeyValues> index;     // shared by all processes that use the directory; may be null
   EvictionPolicy policy = EvictionPolicy::kValue;
   bool background = true;                   // false: no threads; fetch() reads at once, flush() and maintain() are the caller's
   uint64_t writer = 0;                      // 0: drawn
@@ -58,6 +61,8 @@ class SegmentStore final : public BlockStore {
   static constexpr int kStopSeconds = 10;
 
   Known find(std::span<const BlockKey> chain) override;
+  bool can_look_up() const override;
+  std::unique_ptr<BlockLookup> look_up(std::vector<BlockKey> keys, std::function<void()> wake) override;
   std::unique_ptr<BlockFetch> fetch(std::span<const BlockKey> chain, std::function<void()> wake) override;
   bool publish(const StoreTag& tag, const BlockKey& key, std::span<const std::byte> rows) override;
   void retract(std::span<const BlockKey> keys) override;

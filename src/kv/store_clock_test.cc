@@ -32,22 +32,22 @@ TEST(StoreClock, FollowsSmallCorrectionsForwardOnly) {
   StoreClock clock(time, 0);
   time.wall += 20;
   EXPECT_FALSE(clock.check());
-  EXPECT_EQ(clock.now_s(), time.wall);
+  EXPECT_EQ(clock.now_s(), time.wall_s());
   time.wall -= 10;
   EXPECT_FALSE(clock.check());
-  EXPECT_EQ(clock.now_s(), time.wall + 10);
+  EXPECT_EQ(clock.now_s(), time.wall_s() + 10);
 }
 
 TEST(StoreClock, NeverBeforeTheMark) {
   ManualTime time;
-  StoreClock clock(time, time.wall + 10 * kDay);
-  EXPECT_EQ(clock.now_s(), time.wall + 10 * kDay);
+  StoreClock clock(time, time.wall_s() + 10 * kDay);
+  EXPECT_EQ(clock.now_s(), time.wall_s() + 10 * kDay);
   EXPECT_FALSE(clock.in_doubt());
 }
 
 TEST(StoreClock, FarAfterTheMarkIsInDoubtForAnHour) {
   ManualTime time;
-  StoreClock clock(time, time.wall - 10 * kDay);
+  StoreClock clock(time, time.wall_s() - 10 * kDay);
   EXPECT_TRUE(clock.in_doubt());
   time.advance(StoreClock::kGraceSeconds - 1);
   EXPECT_TRUE(clock.in_doubt());

@@ -18,6 +18,10 @@ uint64_t default_segment_bytes(const StoreOptions& options) {
 }
 
 // At least a few; the queue is searched one by one, so not many thousands either.
+std::unique_ptr<IndexClient> index_client(const StoreOptions& options, std::shared_ptr<const TimeSource> time, std::function<void(const std::string&)> log) {
+  return options.index == nullptr ? nullptr : std::make_unique<IndexClient>(options.index, std::move(time), std::move(log));
+}
+
 uint32_t num_slots(const StoreOptions& options, size_t record_bytes) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(options.backlog_bytes / record_bytes, 4, 2048));
 }
@@ -36,6 +40,22 @@ Result<> check_options(const StoreOptions& o) {
   if (o.budget_bytes < 8 * record) return Error{Code::kInvalidArgument, "a budget of " + std::to_string(o.budget_bytes) + " bytes holds not eight blocks of " + std::to_string(record)};
   return {};
 }
+
+class Lookup final : public BlockLookup {
+ public:
+  explicit Lookup(std::shared_ptr<LookupJob> job) : job_(std::move(job)) {}
+  ~Lookup() override {
+    const MutexLock lock(job_->mu);
+    job_->wake = nullptr;
+  }
+  bool done() override {
+    const MutexLock lock(job_->mu);
+    return job_->done;
+  }
+
+ private:
+  const std::shared_ptr<LookupJob> job_;
+};
 
 class Fetch final : public BlockFetch {
  public:
@@ -108,6 +128,7 @@ SegmentStore::Core::Core(std::shared_ptr<io::Disk> disk, std::shared_ptr<const T
       options_(std::move(options)),
       segment_bytes_(default_segment_bytes(options_)),
       record_bytes_(static_cast<size_t>(record_pages(static_cast<uint64_t>(options_.block_bytes)) * kPage)),
+      index_(index_client(options_, time_, [this](const std::string& line) { log(line); })),
       clock_(*time_, options_.folder.mark_s),
       reading_since_ns_(static_cast<size_t>(std::max(1, options_.num_fetch_threads))),
       slots_(num_slots(options_, record_bytes_) * record_bytes_) {
@@ -125,6 +146,11 @@ std::span<std::byte> SegmentStore::Core::slot_bytes(uint32_t slot) const { retur
 int64_t SegmentStore::Core::now_s() const { return clock_.now_s(); }
 
 bool SegmentStore::Core::is_serving(const Segment& segment, int64_t now) const { return segment.indexed && now < segment.expires_s; }
+
+bool SegmentStore::Core::could_serve(const SegmentHeader& header) const {
+  return header.model == options_.model && header.block_tokens == static_cast<uint32_t>(options_.block_tokens) &&
+         header.cipher_id == (options_.cipher ? options_.cipher->id() : std::array<uint8_t, 16>{});
+}
 
 void SegmentStore::Core::log(const std::string& line) const {
   if (options_.log) options_.log("cache " + options_.dir + ": " + line);
@@ -221,13 +247,14 @@ CacheStats SegmentStore::Core::stats() const {
   out.num_segments = catalog_.num_segments();
   out.index_bytes = catalog_.index().memory_bytes();
   out.backlog_bytes = (queue_.size() + writing_.size()) * record_bytes_;
+  if (index_ != nullptr) index_->add_to(out);
   return out;
 }
 
 void SegmentStore::Core::start_threads() {
   if (!options_.background) return;
   const MutexLock lock(mu_);
-  num_threads_ = 1 + static_cast<int32_t>(reading_since_ns_.size());
+  num_threads_ = (index_ != nullptr ? 2 : 1) + static_cast<int32_t>(reading_since_ns_.size());
   // Detached, each with a share of this object: a thread that never comes back from the disk must not keep the process from ending.
   const auto run = [self = shared_from_this()](auto work) {
     std::thread([self, work] {
@@ -238,6 +265,7 @@ void SegmentStore::Core::start_threads() {
     }).detach();
   };
   run([](Core& core) { core.write_loop(); });
+  if (index_ != nullptr) run([](Core& core) { core.index_->run([&core](std::span<const IndexClient::Found> found) { return core.take_places(found); }); });
   for (size_t i = 0; i < reading_since_ns_.size(); ++i) run([i](Core& core) { core.fetch_loop(i); });
 }
 
@@ -269,6 +297,13 @@ Result<std::unique_ptr<SegmentStore>> SegmentStore::open(std::shared_ptr<io::Dis
 SegmentStore::~SegmentStore() { core_->stop(); }
 
 BlockStore::Known SegmentStore::find(std::span<const BlockKey> chain) { return core_->find(chain); }
+
+bool SegmentStore::can_look_up() const { return core_->can_look_up(); }
+
+std::unique_ptr<BlockLookup> SegmentStore::look_up(std::vector<BlockKey> keys, std::function<void()> wake) {
+  std::shared_ptr<LookupJob> job = core_->look_up(std::move(keys), std::move(wake));
+  return job == nullptr ? nullptr : std::make_unique<Lookup>(std::move(job));
+}
 
 std::unique_ptr<BlockFetch> SegmentStore::fetch(std::span<const BlockKey> chain, std::function<void()> wake) {
   return std::make_unique<Fetch>(core_->fetch(chain, std::move(wake)), core_);

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/thread_annotations.h"
+#include "kv/index_client.h"
 #include "kv/segment_catalog.h"
 #include "kv/segment_reader.h"
 #include "kv/segment_store.h"
@@ -72,6 +73,8 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   void stop();
 
   Known find(std::span<const BlockKey> chain);
+  bool can_look_up() const { return index_ != nullptr; }
+  std::shared_ptr<LookupJob> look_up(std::vector<BlockKey> keys, std::function<void()> wake);
   std::shared_ptr<FetchJob> fetch(std::span<const BlockKey> chain, std::function<void()> wake);
   bool publish(const StoreTag& tag, const BlockKey& key, std::span<const std::byte> rows);
   void retract(std::span<const BlockKey> keys);
@@ -117,6 +120,7 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   int64_t now_s() const REQUIRES(mu_);
   void distrust_segment(const BlockKey& key) REQUIRES(mu_);
   bool is_serving(const Segment& segment, int64_t now) const REQUIRES(mu_);
+  bool could_serve(const SegmentHeader& header) const;  // our model, format and cipher
   void log(const std::string& line) const;
 
   // store_write.cc
@@ -140,17 +144,23 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   // store_upkeep.cc
   void load_segments() REQUIRES(write_mu_);
   void load_segment(const SegmentPath& where) REQUIRES(write_mu_);
-  void refresh(SegmentId id, const io::FileStatus& status) REQUIRES(write_mu_);
+  void refresh(const std::string& path, const io::FileStatus& status) REQUIRES(write_mu_);
   void measure_others() REQUIRES(write_mu_);
   bool is_alive(uint64_t writer) REQUIRES(write_mu_);
   bool make_room(uint64_t bytes) REQUIRES(write_mu_);
   bool evict_one() REQUIRES(write_mu_);
-  bool drop_segment(SegmentId id, bool delete_file) REQUIRES(write_mu_);  // false: the file could not be deleted
-  std::vector<Group> save_hot(SegmentId victim, int64_t hot_since_s) REQUIRES(write_mu_);
+  bool drop_segment(const std::string& path, bool delete_file) REQUIRES(write_mu_);  // false: the file could not be deleted
+  std::vector<Group> save_hot(const std::string& victim, int64_t hot_since_s) REQUIRES(write_mu_);
   void expire() REQUIRES(write_mu_);
   void upkeep() REQUIRES(write_mu_);
   void touch_files() REQUIRES(write_mu_);
   void update_used() REQUIRES(write_mu_);
+
+  // store_lookup.cc
+  void tell_index(const Active& active, std::span<const FooterEntry> entries, int64_t now);
+  size_t take_places(std::span<const IndexClient::Found> found);
+  bool take_place(const BlockKey& key, const BlockPlace& place);
+  bool meet_segment(const SegmentPath& where);
 
   // store_fetch.cc
   void run_fetch(FetchJob& job, std::atomic<int64_t>* reading_since_ns);
@@ -171,6 +181,7 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   const StoreOptions options_;
   const uint64_t segment_bytes_;
   const size_t record_bytes_;  // of a full block, in whole pages
+  const std::unique_ptr<IndexClient> index_;  // null: none
 
   Mutex write_mu_;
   std::map<ActiveKey, Active> active_ GUARDED_BY(write_mu_);

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "kv/block_key.h"
-#include "kv/segment_format.h"
 
 namespace deepinfer::kv {
 namespace {
@@ -16,10 +15,6 @@ constexpr const char* kSecretName = "/secret";
 constexpr const char* kClockName = "/clock";
 
 std::string marker() { return fmt::format("deepinfer cache 1\nkeys {}\n", kKeyVector); }
-
-bool is_folder_name(const std::string& name) {
-  return name.size() == 32 && std::all_of(name.begin(), name.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
-}
 
 Result<Digest256> read_secret(io::Disk& disk, const std::string& dir) {
   DI_TRY(const std::string text, io::read_file(disk, dir + kSecretName, 4096));
@@ -83,6 +78,8 @@ Result<StoreFolder> open_store_folder(io::Disk& disk, const std::string& dir) {
   }
   return read_store_folder(disk, dir);
 }
+
+bool SegmentPath::holds(const SegmentHeader& header) const { return folder_name(header.model) == model && folder_name(header.tenant) == tenant; }
 
 Result<> write_mark(io::Disk& disk, const std::string& dir, int64_t mark_s) { return io::replace_file(disk, dir + kClockName, std::to_string(mark_s)); }
 

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/result.h"
 #include "io/disk.h"
+#include "kv/segment_format.h"
 
 namespace deepinfer::kv {
 
@@ -33,6 +34,7 @@ std::string writer_lock_path(const std::string& dir, uint64_t writer);
 struct SegmentPath {
   std::string model, tenant, name;
   std::string path(const std::string& dir) const { return dir + "/" + model + "/" + tenant + "/" + name; }
+  bool holds(const SegmentHeader& header) const;  // whether a file with this header belongs into these folders
 };
 // A folder that vanishes meanwhile is empty. Errors: those of listing `dir` itself.
 Result<std::vector<SegmentPath>> list_segments(io::Disk& disk, const std::string& dir);

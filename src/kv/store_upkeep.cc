@@ -68,6 +68,11 @@ void SegmentStore::Core::upkeep() {
 // Brings the catalog to what the directory holds: new files are read, those that are gone are forgotten.
 void SegmentStore::Core::load_segments() {
   alive_.clear();
+  std::vector<std::string> known;  // before looking: one that comes meanwhile is not gone because it was not seen
+  {
+    const MutexLock lock(mu_);
+    for (const SegmentId id : catalog_.ids()) known.push_back(catalog_.at(id).file->path());
+  }
   Result<std::vector<SegmentPath>> listed = list_segments(*disk_, options_.dir);
   if (!listed && listed.error().code != Code::kNotFound) return;  // not seen is not gone
   const std::vector<SegmentPath> segments = listed ? std::move(*listed) : std::vector<SegmentPath>();
@@ -79,13 +84,13 @@ void SegmentStore::Core::load_segments() {
     const Result<io::FileStatus> status = disk_->status(path);
     if (!status) continue;
     seen.insert(path);
-    SegmentId id;
+    bool is_known;
     {
       const MutexLock lock(mu_);
-      id = catalog_.find_path(path);
+      is_known = catalog_.find_path(path) != kNoSegment;
     }
-    if (id != kNoSegment) {
-      refresh(id, *status);
+    if (is_known) {
+      refresh(path, *status);
       continue;
     }
     fresh.push_back(&where);
@@ -97,20 +102,13 @@ void SegmentStore::Core::load_segments() {
   }
   for (const SegmentPath* where : fresh) load_segment(*where);
 
-  std::vector<SegmentId> gone;
-  std::vector<ActiveKey> gone_active;
+  std::erase_if(known, [&](const std::string& path) { return seen.contains(path); });
+  std::erase_if(active_, [&](const auto& one) { return std::find(known.begin(), known.end(), one.second.path) != known.end(); });
+  for (const std::string& path : known) drop_segment(path, /*delete_file=*/false);
   {
     const MutexLock lock(mu_);
-    for (const SegmentId id : catalog_.ids()) {
-      if (!seen.contains(catalog_.at(id).file->path())) gone.push_back(id);
-    }
-    stats_.vanished_segments += gone.size();
+    stats_.vanished_segments += known.size();
   }
-  for (const auto& [key, active] : active_) {
-    if (std::find(gone.begin(), gone.end(), active.id) != gone.end()) gone_active.push_back(key);
-  }
-  for (const ActiveKey& key : gone_active) active_.erase(key);
-  for (const SegmentId id : gone) drop_segment(id, /*delete_file=*/false);
   measure_others();
 }
 
@@ -135,12 +133,11 @@ void SegmentStore::Core::load_segment(const SegmentPath& where) {
   if (!status) return;
   if (read) contents = std::move(*read);
   const SegmentHeader& header = contents.header;
-  const bool filed_right = read.has_value() && folder_name(header.model) == where.model && folder_name(header.tenant) == where.tenant;
+  const bool filed_right = read.has_value() && where.holds(header);
   const bool alive = filed_right && !contents.sealed && ours && is_alive(header.writer);
   segment.allocated_bytes = status->allocated_bytes;
   segment.size = status->size;
-  segment.indexed = ours && filed_right && header.model == options_.model && header.block_tokens == static_cast<uint32_t>(options_.block_tokens) &&
-                    header.cipher_id == (options_.cipher ? options_.cipher->id() : std::array<uint8_t, 16>{});
+  segment.indexed = ours && filed_right && could_serve(header);
   segment.shared = ours && filed_right && is_alive(header.writer);
   segment.state = alive ? Segment::State::kGrowing : Segment::State::kSealed;
   segment.end_page = contents.end_page;
@@ -148,8 +145,8 @@ void SegmentStore::Core::load_segment(const SegmentPath& where) {
 
   const MutexLock lock(mu_);
   const int64_t now = now_s();
-  // A file from the future was written under a wrong clock: it gets its own span from now on, not more.
-  if (filed_right) segment.expires_s = std::min(header.expires_unix_s, now + (header.expires_unix_s - header.bucket_unix_s));
+  if (catalog_.find_path(path) != kNoSegment) return;  // the shared index told of it meanwhile
+  if (filed_right) segment.expires_s = expiry_of(header, now);
   segment.last_use_s = segment.touched_s = std::min(now, status->changed_unix_s);
   if (!filed_right) stats_.rejected_segments += 1;
   const bool indexed = segment.indexed;
@@ -164,27 +161,33 @@ void SegmentStore::Core::load_segment(const SegmentPath& where) {
 }
 
 // A file that is known: what it takes, when it was last used by others, and what was added to it.
-void SegmentStore::Core::refresh(SegmentId id, const io::FileStatus& status) {
+void SegmentStore::Core::refresh(const std::string& path, const io::FileStatus& status) {
   SegmentContents contents;
-  std::string path;
+  bool grew;
   {
     const MutexLock lock(mu_);
+    const SegmentId id = catalog_.find_path(path);
+    if (id == kNoSegment) return;
     Segment& segment = catalog_.at(id);
     if (segment.state == Segment::State::kActive) return;
     catalog_.set_allocated(id, status.allocated_bytes);
     segment.last_use_s = std::max(segment.last_use_s, std::min(now_s(), status.changed_unix_s));
-    if (!segment.indexed || segment.size == status.size) return;
-    segment.size = status.size;
+    grew = segment.indexed && segment.size != status.size;
+    if (!grew && segment.state != Segment::State::kGrowing) return;
     contents.end_page = segment.end_page;
-    path = segment.file->path();
   }
-  const Result<std::unique_ptr<io::File>> file = disk_->open(path, io::Disk::Mode::kRead);
-  if (!file || !read_more(**file, contents)) return;
+  if (grew) {
+    const Result<std::unique_ptr<io::File>> file = disk_->open(path, io::Disk::Mode::kRead);
+    if (!file || !read_more(**file, contents)) return;
+  }
   const bool alive = is_alive(writer_in_name(path.substr(path.find_last_of('/') + 1)));
   const MutexLock lock(mu_);
+  const SegmentId id = catalog_.find_path(path);
+  if (id == kNoSegment) return;  // a fetch found it gone meanwhile
   Segment& segment = catalog_.at(id);
+  segment.size = status.size;
   segment.end_page = contents.end_page;
-  segment.state = alive ? Segment::State::kGrowing : Segment::State::kSealed;
+  segment.state = alive && !contents.sealed ? Segment::State::kGrowing : Segment::State::kSealed;
   for (const FooterEntry& entry : contents.entries) {
     if (catalog_.index().find(entry.key) == StoreIndex::kNone) catalog_.add_block(id, entry.key, entry.page, entry.length, segment.last_use_s);
   }
@@ -236,6 +239,8 @@ bool SegmentStore::Core::evict_one() {
   std::vector<SegmentId> ids;
   std::vector<EvictionCandidate> candidates;
   SegmentId victim = kNoSegment;
+  std::string path;
+  size_t num_blocks = 0;
   int64_t hot_s = 0;
   bool saves = false;
   {
@@ -253,15 +258,14 @@ bool SegmentStore::Core::evict_one() {
       saves = options_.policy == EvictionPolicy::kValue;
       hot_s = hot_since(candidates);
     }
+    if (victim != kNoSegment) {
+      path = catalog_.at(victim).file->path();
+      num_blocks = catalog_.at(victim).num_blocks;
+    }
   }
   if (victim == kNoSegment) return seal_least_used();
-  std::vector<Group> saved = saves ? save_hot(victim, hot_s) : std::vector<Group>();
-  size_t num_blocks;
-  {
-    const MutexLock lock(mu_);
-    num_blocks = catalog_.at(victim).num_blocks;
-  }
-  if (!drop_segment(victim, /*delete_file=*/true)) return false;
+  std::vector<Group> saved = saves ? save_hot(path, hot_s) : std::vector<Group>();
+  if (!drop_segment(path, /*delete_file=*/true)) return false;
   size_t num_saved = 0;
   for (Group& group : saved) {
     if (append(group)) num_saved += group.records.size();
@@ -275,7 +279,7 @@ bool SegmentStore::Core::evict_one() {
 
 // Reads the victim's blocks that were hit since then, the latest first, up to kMaxCopiedShare of it. They stay in their time bucket: to be
 // used does not make a block younger.
-std::vector<SegmentStore::Core::Group> SegmentStore::Core::save_hot(SegmentId victim, int64_t hot_since_s) {
+std::vector<SegmentStore::Core::Group> SegmentStore::Core::save_hot(const std::string& victim, int64_t hot_since_s) {
   struct Hot {
     uint32_t last_use, page, length;
     BlockKey key;
@@ -286,8 +290,9 @@ std::vector<SegmentStore::Core::Group> SegmentStore::Core::save_hot(SegmentId vi
   uint64_t allowed;
   {
     const MutexLock lock(mu_);
-    const Segment& segment = catalog_.at(victim);
-    if (!segment.indexed) return {};
+    const SegmentId id = catalog_.find_path(victim);
+    if (id == kNoSegment || !catalog_.at(id).indexed) return {};
+    const Segment& segment = catalog_.at(id);
     header = segment.header;
     segment_file = segment.file;
     allowed = static_cast<uint64_t>(static_cast<double>(segment.allocated_bytes) * kMaxCopiedShare);
@@ -317,33 +322,28 @@ std::vector<SegmentStore::Core::Group> SegmentStore::Core::save_hot(SegmentId vi
   return groups[0].records.empty() ? std::vector<Group>() : std::move(groups);
 }
 
-bool SegmentStore::Core::drop_segment(SegmentId id, bool delete_file) {
-  std::string path;
-  {
-    const MutexLock lock(mu_);
-    path = catalog_.at(id).file->path();
-  }
+bool SegmentStore::Core::drop_segment(const std::string& path, bool delete_file) {
   if (delete_file) {
     const Result<> removed = disk_->remove(path);
     if (!removed && removed.error().code != Code::kNotFound) return false;
     (void)disk_->remove(path.substr(0, path.find_last_of('/')));  // the folder, if that was its last file
   }
   const MutexLock lock(mu_);
-  catalog_.remove(id);
+  if (const SegmentId id = catalog_.find_path(path); id != kNoSegment) catalog_.remove(id);  // else a fetch found it gone meanwhile
   return true;
 }
 
 void SegmentStore::Core::expire() {
-  std::vector<SegmentId> old;
+  std::vector<std::string> old;
   {
     const MutexLock lock(mu_);
     const int64_t now = clock_.in_doubt() ? 0 : now_s();  // in doubt: not served, but kept, unless retracted
     for (const SegmentId id : catalog_.ids()) {
-      if (catalog_.at(id).expires_s <= now && catalog_.at(id).state != Segment::State::kActive) old.push_back(id);
+      if (catalog_.at(id).expires_s <= now && catalog_.at(id).state != Segment::State::kActive) old.push_back(catalog_.at(id).file->path());
     }
   }
   uint64_t num_dropped = 0;
-  for (const SegmentId id : old) num_dropped += drop_segment(id, /*delete_file=*/true);
+  for (const std::string& path : old) num_dropped += drop_segment(path, /*delete_file=*/true);
   const MutexLock lock(mu_);
   stats_.expired_segments += num_dropped;
 }

@@ -118,10 +118,11 @@ Result<> SegmentStore::Core::append(Group& group) {
   active->footer.insert(active->footer.end(), group.entries.begin(), group.entries.end());
   active->next_page = page;
   const Result<io::FileStatus> status = active->file->status();
+  int64_t now;
   {
     const MutexLock lock(mu_);
     Segment& segment = catalog_.at(active->id);
-    const int64_t now = now_s();
+    now = now_s();
     segment.last_use_s = std::max(segment.last_use_s, now);
     catalog_.set_allocated(active->id, status ? status->allocated_bytes : page * kPage);
     for (size_t i = 0; i < group.entries.size(); ++i) {
@@ -130,6 +131,7 @@ Result<> SegmentStore::Core::append(Group& group) {
       if (!group.last_uses.empty()) catalog_.index().at(segment.head).was_hit = 1;
     }
   }
+  tell_index(*active, group.entries, now);
   if (page * kPage >= segment_bytes_) seal(group.key());
   return {};
 }
@@ -239,7 +241,7 @@ void SegmentStore::Core::retire(const ActiveKey& key) {
       catalog_.set_allocated(active.id, status->allocated_bytes);
     }
   }
-  if (active.footer.empty()) drop_segment(active.id, /*delete_file=*/true);
+  if (active.footer.empty()) drop_segment(active.path, /*delete_file=*/true);
 }
 
 bool SegmentStore::Core::seal_least_used() {
@@ -272,6 +274,7 @@ void SegmentStore::Core::note_success(uint64_t num_bytes, size_t num_blocks) {
 void SegmentStore::Core::flush() {
   const MutexLock writing(write_mu_);
   while (write_batch()) continue;
+  if (index_ != nullptr && !options_.background) index_->work([this](std::span<const IndexClient::Found> found) { return take_places(found); });
 }
 
 void SegmentStore::Core::write_loop() {
@@ -294,6 +297,7 @@ void SegmentStore::Core::write_loop() {
     }
     if (stopping) seal_all();
   }
+  if (index_ != nullptr) index_->stop();  // not before it was told of the last blocks
 }
 
 // The end of writing: segments get their footers, the writer's number is free again.

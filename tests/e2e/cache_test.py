@@ -7,7 +7,9 @@ import random
 import re
 import shutil
 import signal
+import socket
 import stat
+import subprocess
 import tempfile
 import threading
 import time
@@ -53,6 +55,9 @@ class CacheCase(unittest.TestCase):
             server.end()
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def metric(self, server, name):
+        return [float(v) for v in re.findall(r"^%s(?:\{[^}]*\})? ([0-9.e+]+)$" % name, server.get("/metrics")[1], re.M)]
+
     def start(self, *flags):
         server = e2e.Server(e2e.TINY, "--cache-dir", self.dir, "--cache-budget", "64MiB", *flags)
         self.servers.append(server)
@@ -66,8 +71,8 @@ class CacheCase(unittest.TestCase):
             time.sleep(0.1)
         self.fail("not within %d s: %s" % (timeout, what))
 
-    def check(self, server, number):
-        choices, usage, tiers = ask(server, question(number))
+    def check(self, server, number, salt=None):
+        choices, usage, tiers = ask(server, {**question(number), **({"cache_salt": salt} if salt else {})})
         self.assertEqual(choices, self.cold[number], "another answer than the cold one")
         return usage, tiers
 
@@ -88,9 +93,6 @@ class CacheTest(CacheCase):
         self.assertGreater(sum(self.metric(server, "deepinfer_cache_hit_blocks_total")), 3)
         usage, tiers = self.check(server, 0)
         self.assertEqual(tiers["disk"], 0, "from memory the second time")
-
-    def metric(self, server, name):
-        return [float(v) for v in re.findall(r"^%s(?:\{[^}]*\})? ([0-9.e+]+)$" % name, server.get("/metrics")[1], re.M)]
 
     def test_two_servers_share_a_directory(self):
         first, second = self.start(), self.start()
@@ -164,6 +166,138 @@ class CacheTest(CacheCase):
         self.assertEqual(told.returncode, 0, told.stderr)
         again = e2e.run("cache", "warm", e2e.TINY, path, "--cache-dir", self.dir, "--cache-budget", "64MiB", "--threads", "1", "--kv-memory", "64MiB", "--json")
         self.assertGreater(json.loads(again.stdout)[0]["cached_tokens"], 100, again.stdout + again.stderr)
+
+
+class Redis:
+    """A real redis-server on a free port; also killed, stopped and fed."""
+
+    def __init__(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = "redis://127.0.0.1:%d/2" % self.port
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"], stdout=subprocess.DEVNULL)
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError):
+                if self.run("PING").startswith(b"+PONG"):
+                    return
+            time.sleep(0.05)
+        raise AssertionError("redis-server did not start")
+
+    def run(self, *words):
+        """The beginning of the answer to one command, in Redis' own form."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection:
+            for command in ("SELECT", "2"), words:
+                message = b"*%d\r\n" % len(command) + b"".join(b"$%d\r\n%s\r\n" % (len(w.encode()), w.encode()) for w in command)
+                connection.sendall(message)
+                answer = connection.recv(4096)
+        return answer
+
+    def fill_with_rubbish(self):
+        """Every key gets another value: of another key, of another type, none at all, too long, cut."""
+        self.run("EVAL", """
+            local keys = redis.call('keys', 'deepinfer:1:*')
+            for i, key in ipairs(keys) do
+              local value = redis.call('get', keys[#keys + 1 - i])
+              redis.call('del', key)
+              if i % 5 == 0 then redis.call('lpush', key, 'x')
+              elseif i % 5 == 1 and value then redis.call('set', key, value)
+              elseif i % 5 == 2 then redis.call('set', key, string.rep('y', 1000000))
+              elseif i % 5 == 3 and value then redis.call('set', key, string.sub(value, 1, -7))
+              else redis.call('set', key, '../../x ../x.seg 1 1') end
+            end""", "0")
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@unittest.skipUnless(shutil.which("redis-server"), "absent: redis-server")
+class IndexTest(CacheCase):
+    def setUp(self):
+        super().setUp()
+        self.redis = Redis()
+        self.addCleanup(lambda: self.redis.end())
+
+    def start(self, *flags):
+        return super().start("--cache-index", self.redis.url, *flags)
+
+    def wait_told(self, server):
+        def told():
+            written, told, dropped = (self.metric(server, "deepinfer_cache_%s_total" % name)[0] for name in ("written_blocks", "index_told_blocks", "index_dropped_blocks"))
+            return written > 0 and told + dropped >= written and self.metric(server, "deepinfer_cache_backlog_bytes")[0] == 0
+
+        self.wait_until(told, "all that is written is told")
+
+    def test_what_one_computed_another_finds(self):
+        first, second = self.start(), self.start()
+        for n in range(6):  # the directory is looked at every two seconds: some come sooner
+            self.check(first, n)
+            self.wait_told(first)
+            self.assertGreater(self.check(second, n)[1]["shared"], 100)
+        self.assertGreater(self.metric(second, "deepinfer_cache_index_found_blocks_total")[0], 3)
+        self.assertEqual(self.metric(second, "deepinfer_cache_index_wrong_places_total")[0], 0)
+        found = re.search(rb":(\d+)", self.redis.run("DBSIZE"))
+        self.assertGreater(int(found.group(1)), 10)
+
+    def test_redis_killed_restarted_stopped_flushed_and_full_of_rubbish_during_load(self):
+        first, second = self.start(), self.start()
+        stop, wrong = threading.Event(), []
+
+        def load(server, name):
+            for i in range(10_000):
+                if stop.is_set():
+                    return
+                try:
+                    self.check(server, i % 6, "%s %d" % (name, i // 6))  # both ask the same: one of them first
+                except AssertionError as error:
+                    wrong.append(error)
+                    return
+
+        threads = [threading.Thread(target=load, args=(server, "load")) for server in (first, second)]
+        for thread in threads:
+            thread.start()
+        faults = [("killed", self.redis.end), ("restarted", self.redis.start), ("full of rubbish", self.redis.fill_with_rubbish),
+                  ("stopped", lambda: self.redis.signal(signal.SIGSTOP)), ("continued", lambda: self.redis.signal(signal.SIGCONT)),
+                  ("flushed", lambda: self.redis.run("FLUSHALL")), ("full of rubbish again", self.redis.fill_with_rubbish),
+                  ("read-only", lambda: self.redis.run("REPLICAOF", "127.0.0.1", "1")), ("writable", lambda: self.redis.run("REPLICAOF", "NO", "ONE"))]
+        try:
+            for name, fault in faults:
+                fault()
+                for n in range(3):
+                    self.check(first, n, name)
+                    self.check(second, n, name)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(wrong, [])
+        self.assertGreater(sum(self.metric(server, "deepinfer_cache_index_errors_total")[0] for server in (first, second)), 0)
+        self.wait_until(lambda: self.metric(second, "deepinfer_cache_index_off")[0] == 0, "it is asked again", 60)
+        found = self.metric(second, "deepinfer_cache_index_found_blocks_total")[0]
+
+        def finds():
+            salt = str(time.monotonic())
+            self.check(first, 0, salt)
+            self.wait_told(first)
+            self.check(second, 0, salt)
+            return self.metric(second, "deepinfer_cache_index_found_blocks_total")[0] > found
+
+        self.wait_until(finds, "the index is of use again", 60)
+        self.assertEqual(json.loads(e2e.run("cache", "verify", self.dir, "--json").stdout)["bad_blocks"], 0)
+
+    def test_wrong_usage(self):
+        told = e2e.run("serve", e2e.TINY, "--threads", "1", "--cache-index", self.redis.url)
+        self.assertEqual((told.returncode, "--cache-dir" in told.stderr), (2, True), told.stderr)
+        told = e2e.run("serve", e2e.TINY, "--threads", "1", "--cache-dir", self.dir, "--cache-index", "rediss://h")
+        self.assertEqual((told.returncode, "redis://HOST" in told.stderr), (2, True), told.stderr)
 
 
 class KillTest(CacheCase):

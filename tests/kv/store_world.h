@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -24,7 +25,7 @@ class ManualTime final : public TimeSource {
     wall += seconds;
     boot += seconds * 1'000'000'000;
   }
-  int64_t wall = 1'795'000'000, boot = 1;
+  std::atomic<int64_t> wall = 1'795'000'000, boot = 1;  // background threads read them
 };
 
 constexpr int64_t kBlockBytes = 5000;  // two pages a record, and not a whole number of them
@@ -64,7 +65,7 @@ struct StoreWorld {
     options = {.dir = "/cache", .budget_bytes = budget_bytes, .classes = {{"chat", 168 * 3600}, {"agent", 72 * 3600}},
                .model = namespace_of("w", "a-v1", "f", 4), .block_tokens = 4, .block_bytes = kBlockBytes, .segment_bytes = 64 << 10, .background = false};
     options.log = [this](const std::string& line) { log.push_back(line); };
-    disk->set_time([t = time] { return t->wall; });
+    disk->set_time([t = time] { return t->wall_s(); });
   }
   ~StoreWorld() { disk->set_fault(nullptr); }
 
