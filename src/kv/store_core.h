@@ -143,7 +143,8 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
 
   // store_upkeep.cc
   void load_segments() REQUIRES(write_mu_);
-  void load_segment(const SegmentPath& where) REQUIRES(write_mu_);
+  void load_segment(const SegmentPath& where, bool writer_alive);  // any number of threads at a time
+  void add_segment(Segment segment, std::span<const FooterEntry> entries) REQUIRES(mu_);
   void refresh(const std::string& path, const io::FileStatus& status) REQUIRES(write_mu_);
   void measure_others() REQUIRES(write_mu_);
   bool is_alive(uint64_t writer) REQUIRES(write_mu_);

@@ -32,6 +32,12 @@ class StoreIndex {
 
   // The entry that answers to the key, or kNone. Valid until it is removed.
   uint32_t find(const BlockKey& key) const;
+  // Has the memory that find() and insert() will look at come into the CPU's caches, for those who know their next keys: first one, then, a
+  // while later, the other.
+  void prefetch_slot(const BlockKey& key) const { __builtin_prefetch(&slots_[home(key)]); }
+  void prefetch_entry(const BlockKey& key) const {
+    if (const uint32_t entry = slots_[home(key)]; entry != kNone) __builtin_prefetch(&at(entry));
+  }
   Entry& at(uint32_t entry) { return chunks_[entry >> kChunkBits][entry & kChunkMask]; }
   const Entry& at(uint32_t entry) const { return chunks_[entry >> kChunkBits][entry & kChunkMask]; }
 

@@ -1,8 +1,9 @@
 // What SegmentStore does beside reading and writing: knows the directory's files, whoever wrote them; keeps to budget and retention.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
-#include <fmt/format.h>
 #include <set>
+#include <thread>
 
 #include "base/check.h"
 #include "kv/store_core.h"
@@ -13,6 +14,23 @@ namespace {
 constexpr int64_t kMarkSeconds = 60, kTouchSeconds = 60;
 constexpr size_t kMaxOpenFiles = 256;
 constexpr uint64_t kSpareBytes = 4 * kPage;  // a new segment's header, footer and trailer; a mark being replaced
+
+// Files are looked at by several threads when there are many: over a network, or after a boot, each costs a round trip or a seek. A few are
+// looked at in order, so that tests of few repeat exactly.
+int num_scan_threads(size_t num_files) { return num_files < 64 ? 1 : 8; }
+
+// work(0) … work(count - 1), on so many threads.
+template <class Work>
+void for_each(size_t count, int num_threads, const Work& work) {
+  std::atomic<size_t> next{0};
+  const auto run = [&] {
+    for (size_t i = next++; i < count; i = next++) work(i);
+  };
+  std::vector<std::thread> threads;
+  for (int i = 1; i < num_threads; ++i) threads.emplace_back(run);
+  run();
+  for (std::thread& thread : threads) thread.join();
+}
 
 }  // namespace
 
@@ -76,13 +94,14 @@ void SegmentStore::Core::load_segments() {
   Result<std::vector<SegmentPath>> listed = list_segments(*disk_, options_.dir);
   if (!listed && listed.error().code != Code::kNotFound) return;  // not seen is not gone
   const std::vector<SegmentPath> segments = listed ? std::move(*listed) : std::vector<SegmentPath>();
+  std::vector<Result<io::FileStatus>> statuses(segments.size(), Error{Code::kNotFound, ""});
+  for_each(segments.size(), num_scan_threads(segments.size()), [&](size_t i) { statuses[i] = disk_->status(segments[i].path(options_.dir)); });
   std::set<std::string> seen;
   uint64_t new_bytes = 0;
   std::vector<const SegmentPath*> fresh;
-  for (const SegmentPath& where : segments) {
-    const std::string path = where.path(options_.dir);
-    const Result<io::FileStatus> status = disk_->status(path);
-    if (!status) continue;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    if (!statuses[i]) continue;
+    const std::string path = segments[i].path(options_.dir);
     seen.insert(path);
     bool is_known;
     {
@@ -90,17 +109,19 @@ void SegmentStore::Core::load_segments() {
       is_known = catalog_.find_path(path) != kNoSegment;
     }
     if (is_known) {
-      refresh(path, *status);
+      refresh(path, *statuses[i]);
       continue;
     }
-    fresh.push_back(&where);
-    if (where.model == folder_name(options_.model)) new_bytes += status->size;
+    fresh.push_back(&segments[i]);
+    if (segments[i].model == folder_name(options_.model)) new_bytes += statuses[i]->size;
   }
   {
     const MutexLock lock(mu_);
     catalog_.index().reserve(catalog_.index().size() + new_bytes / record_bytes_);
   }
-  for (const SegmentPath* where : fresh) load_segment(*where);
+  std::vector<char> alive;
+  for (const SegmentPath* where : fresh) alive.push_back(is_alive(writer_in_name(where->name)));
+  for_each(fresh.size(), num_scan_threads(fresh.size()), [&](size_t i) { load_segment(*fresh[i], alive[i] != 0); });
 
   std::erase_if(known, [&](const std::string& path) { return seen.contains(path); });
   std::erase_if(active_, [&](const auto& one) { return std::find(known.begin(), known.end(), one.second.path) != known.end(); });
@@ -112,11 +133,9 @@ void SegmentStore::Core::load_segments() {
   measure_others();
 }
 
-void SegmentStore::Core::load_segment(const SegmentPath& where) {
+void SegmentStore::Core::load_segment(const SegmentPath& where, bool writer_alive) {
   const std::string path = where.path(options_.dir);
   const bool ours = where.model == folder_name(options_.model);
-  Segment segment{.file = std::make_shared<SegmentFile>(path), .expires_s = INT64_MAX};
-  SegmentContents contents;
   Result<std::unique_ptr<io::File>> file = disk_->open(path, io::Disk::Mode::kRead);
   if (!file) return;
   Result<SegmentContents> read = Error{Code::kUnsupported, ""};
@@ -131,32 +150,43 @@ void SegmentStore::Core::load_segment(const SegmentPath& where) {
   }
   const Result<io::FileStatus> status = (*file)->status();
   if (!status) return;
+  SegmentContents contents;
   if (read) contents = std::move(*read);
-  const SegmentHeader& header = contents.header;
-  const bool filed_right = read.has_value() && where.holds(header);
-  const bool alive = filed_right && !contents.sealed && ours && is_alive(header.writer);
-  segment.allocated_bytes = status->allocated_bytes;
-  segment.size = status->size;
-  segment.indexed = ours && filed_right && could_serve(header);
-  segment.shared = ours && filed_right && is_alive(header.writer);
-  segment.state = alive ? Segment::State::kGrowing : Segment::State::kSealed;
-  segment.end_page = contents.end_page;
-  segment.header = header;
-
+  const bool filed_right = read.has_value() && where.holds(contents.header);
+  const bool shared = ours && filed_right && writer_alive;
+  Segment segment{.file = std::make_shared<SegmentFile>(path),
+                  .header = contents.header,
+                  .state = shared && !contents.sealed ? Segment::State::kGrowing : Segment::State::kSealed,
+                  .indexed = ours && filed_right && could_serve(contents.header),
+                  .shared = shared,
+                  .allocated_bytes = status->allocated_bytes,
+                  .size = status->size,
+                  .expires_s = INT64_MAX,
+                  .end_page = contents.end_page};
   const MutexLock lock(mu_);
   const int64_t now = now_s();
-  if (catalog_.find_path(path) != kNoSegment) return;  // the shared index told of it meanwhile
-  if (filed_right) segment.expires_s = expiry_of(header, now);
+  if (filed_right) segment.expires_s = expiry_of(contents.header, now);
   segment.last_use_s = segment.touched_s = std::min(now, status->changed_unix_s);
   if (!filed_right) stats_.rejected_segments += 1;
+  add_segment(std::move(segment), contents.entries);
+}
+
+void SegmentStore::Core::add_segment(Segment segment, std::span<const FooterEntry> entries) {
+  if (catalog_.find_path(segment.file->path()) != kNoSegment) return;  // the shared index told of it meanwhile
   const bool indexed = segment.indexed;
+  const int64_t expires_s = segment.expires_s, last_use_s = segment.last_use_s;
   const SegmentId id = catalog_.add(std::move(segment));
   if (!indexed) return;
-  for (const FooterEntry& entry : contents.entries) {
+  // Millions of keys at a start, each somewhere else in memory: without looking ahead, most of the time is spent waiting for it.
+  constexpr size_t kSlotsAhead = 24, kEntriesAhead = 12;
+  const StoreIndex& index = catalog_.index();
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (i + kSlotsAhead < entries.size()) index.prefetch_slot(entries[i + kSlotsAhead].key);
+    if (i + kEntriesAhead < entries.size()) index.prefetch_entry(entries[i + kEntriesAhead].key);
     // What is here already stays: it was compared before, or will go later.
-    const uint32_t known = catalog_.index().find(entry.key);
-    if (known != StoreIndex::kNone && catalog_.at(catalog_.index().at(known).segment).expires_s >= catalog_.at(id).expires_s) continue;
-    catalog_.add_block(id, entry.key, entry.page, entry.length, catalog_.at(id).last_use_s);
+    const uint32_t known = index.find(entries[i].key);
+    if (known != StoreIndex::kNone && catalog_.at(index.at(known).segment).expires_s >= expires_s) continue;
+    catalog_.add_block(id, entries[i].key, entries[i].page, entries[i].length, last_use_s);
   }
 }
 
