@@ -47,7 +47,9 @@ CommandLine::CommandLine() : root_(std::make_unique<CLI::App>("Serves large lang
   root_->require_subcommand(0, 1);
   commands_.push_back(add_serve(*root_));
   commands_.push_back(add_run(*root_));
-  commands_.push_back(add_bench(*root_));
+  Command bench = add_bench(*root_);
+  commands_.push_back(add_bench_cache(*bench.app));  // before what it stands below, which is parsed then too
+  commands_.push_back(std::move(bench));
   CLI::App* model = root_->add_subcommand("model", "Looks at model files.");
   model->require_subcommand(0, 1);
   commands_.push_back(add_model_info(*model));

@@ -28,6 +28,7 @@ TEST(Cli, ExitCodes) {
   EXPECT_EQ(run({}), kExitUsage);
   EXPECT_EQ(run({"no-such-command"}), kExitUsage);
   EXPECT_EQ(run({"completion", "tcsh"}), kExitUsage);
+  EXPECT_EQ(run({"bench", "cache"}), kExitUsage) << "the subcommand, not a model of that name";
 }
 
 TEST(Cli, HelpOfEverySubcommandFitsAScreenAndShowsAnExample) {
@@ -71,7 +72,9 @@ TEST(Cli, BashTakesItsCompletionScript) {
   std::ofstream(path) << bash_completion(flag_table(line.tree()))
                       << "COMP_WORDS=(deepinfer completion z); COMP_CWORD=2; _deepinfer\n"
                          "COMP_WORDS=(deepinfer comp); COMP_CWORD=1; _deepinfer; [ \"${COMPREPLY[*]}\" = completion ] || exit 3\n"
-                         "COMP_WORDS=(deepinfer man --h); COMP_CWORD=2; _deepinfer; [ \"${COMPREPLY[*]}\" = --help ] || exit 4\n";
+                         "COMP_WORDS=(deepinfer man --h); COMP_CWORD=2; _deepinfer; [ \"${COMPREPLY[*]}\" = --help ] || exit 4\n"
+                         "COMP_WORDS=(deepinfer bench m.gguf --rou); COMP_CWORD=3; _deepinfer; [ \"${COMPREPLY[*]}\" = --rounds ] || exit 5\n"
+                         "COMP_WORDS=(deepinfer bench cache --blo); COMP_CWORD=3; _deepinfer; [ \"${COMPREPLY[*]}\" = --blocks ] || exit 6\n";
   EXPECT_EQ(WEXITSTATUS(std::system(("bash " + path).c_str())), 0);
   std::filesystem::remove(path);
 }

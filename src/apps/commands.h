@@ -25,6 +25,7 @@ int report(const Error& error);
 Command add_serve(CLI::App& root);
 Command add_run(CLI::App& root);
 Command add_bench(CLI::App& root);
+Command add_bench_cache(CLI::App& bench);  // below `deepinfer bench`
 Command add_model_info(CLI::App& model);  // below `deepinfer model`
 Command add_model_synth(CLI::App& model);
 Command add_cache_stat(CLI::App& cache);  // below `deepinfer cache`

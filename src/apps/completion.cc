@@ -75,7 +75,7 @@ void add_zsh_function(const CommandRow& command, std::string& out) {
   std::vector<std::string> names;
   for (const CommandRow& sub : command.subcommands) names.push_back(shell_quoted(fmt::format("{}:{}", last_word(sub.path), zsh_text(sub.description))));
   out += fmt::format(" \\\n    '1: :->command' '*::arg:->rest'\n  case $state in\n    command)\n      local -a commands=({})\n"
-                     "      _describe command commands ;;\n    rest)\n      case $line[1] in\n", fmt::join(names, " "));
+                     "      _describe command commands{} ;;\n    rest)\n      case $line[1] in\n", fmt::join(names, " "), wants_file(command) ? "; _files" : "");
   for (const CommandRow& sub : command.subcommands) out += fmt::format("        {}) {} ;;\n", last_word(sub.path), zsh_function_name(sub));
   out += "      esac ;;\n  esac\n}\n";
 }
@@ -99,12 +99,12 @@ std::string bash_completion(const CommandRow& root) {
   }
   std::string nested;
   for (const CommandRow& sub : root.subcommands)
-    if (!sub.subcommands.empty()) nested += (nested.empty() ? "" : "|") + last_word(sub.path);
+    for (const CommandRow& below : sub.subcommands) nested += (nested.empty() ? "" : "|") + shell_quoted(below_root(below));
   return fmt::format(R"(# bash completion for deepinfer; written by 'deepinfer completion bash'
 _deepinfer() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} command='' words=''
   [ "$COMP_CWORD" -gt 1 ] && command=${{COMP_WORDS[1]}}
-  case "$command" in
+  case "$command ${{COMP_WORDS[2]}}" in
     {}) [ "$COMP_CWORD" -gt 2 ] && command="$command ${{COMP_WORDS[2]}}" ;;
   esac
   case "$command $before" in

@@ -86,7 +86,7 @@ std::vector<const CommandRow*> all_commands(const CommandRow& root) {
 
 std::string usage_line(const CommandRow& command) {
   std::string out = command.path;
-  if (!command.subcommands.empty()) out += " COMMAND";
+  if (!command.subcommands.empty()) out += command.positionals.empty() ? " COMMAND" : " [COMMAND]";
   for (const FlagRow& row : command.positionals) out += row.required ? " " + row.positional : " [" + row.positional + "]";
   return out + " [flags]";
 }

@@ -139,6 +139,15 @@ class TextTest(unittest.TestCase):
             self.assertGreater(report["disk_bytes_per_s"], 0)
             self.assertIn("disk_bytes_per_s", report["cases"][0])
 
+    def test_bench_cache_prints_json(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = e2e.run("bench", "cache", folder, "--size", "8MiB", "--blocks", "2000", "--json", timeout=120)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            report = json.loads(result.stdout)
+            self.assertEqual(report["start"]["blocks"], 2000)
+            self.assertTrue(all(rate > 0 for rate in report["bytes_per_s"].values()), report)
+            self.assertEqual(os.listdir(folder), [])
+
     def test_bench_prints_json(self):
         result = e2e.run("bench", e2e.TINY, "--only", "prefill 512", "--rounds", "1", "--json", timeout=120)
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -1,0 +1,30 @@
+// What `deepinfer bench cache` measures: the block store beside the disk that it stands on, and how long it takes to open one of millions of
+// blocks. In folders of their own below the one that is given, which are removed again.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+
+namespace deepinfer::apps {
+
+struct CacheIoResult {  // bytes a second
+  double raw_write = 0, raw_read = 0;      // of a plain file past the page cache, in pieces of 4 MiB, made durable
+  double store_write = 0, store_read = 0;  // blocks of kIoBlockBytes, from publish() to durable, from fetch() to checked rows
+};
+constexpr int64_t kIoBlockBytes = 113'920;  // a block of DeepSeek-V4.1-Flash
+
+// All four one after the other, so that the same minute of a shared machine falls on them. Errors: those of the disk; kInternal (a block was lost).
+Result<CacheIoResult> measure_cache_io(const std::string& dir, uint64_t num_bytes);
+
+struct CacheStartResult {
+  uint64_t num_blocks = 0, num_segments = 0, index_bytes = 0;
+  double open_s = 0, open_cpu_s = 0;  // CPU of all threads together
+  double lookups_per_s = 0;           // one thread, keys in random order
+};
+// A store of so many blocks of kIoBlockBytes: segments of 64 MiB with headers and footers and holes for rows, so that what a start reads is all there
+// and ten million fit a small disk.
+Result<CacheStartResult> measure_cache_start(const std::string& dir, uint64_t num_blocks);
+
+}  // namespace deepinfer::apps
