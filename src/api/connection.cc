@@ -356,7 +356,8 @@ asio::awaitable<bool> Connection::answer(Incoming& in) {
             .id = in.route.id,
             .query = std::string(in.route.query),
             .body = std::move(in.parser.get().body()),
-            .tenant = in.tenant};
+            .tenant = in.tenant,
+            .retention = std::string(in.header("x-deepinfer-retention"))};
   if (service_.options.log.with_bodies) in.record.body = call.body;
   Outcome outcome = co_await prepare_elsewhere(std::move(call));
   in.release();

@@ -133,9 +133,6 @@ Outcome make_generation(Service& service, recipe::ParsedRequest parsed, recipe::
   recipe::GenerationOptions& options = parsed.options;
   if (std::optional<ApiError> error = fit_length(service, static_cast<int64_t>(prompt.ids.size()), protocol, options)) return std::move(*error);
   if (!options.has_seed) options.sampling.seed = service.random_u64();
-  // Agents come back within hours or not at all; people's chats go on for days.
-  const recipe::Conversation* conversation = std::get_if<recipe::Conversation>(&parsed.prompt);
-  if (options.retention.empty() && conversation != nullptr && conversation->tools_active()) options.retention = "agent";
   limit_thinking(service, options, prompt.prompt.syntax, options.sampling);
   Generation out{.protocol = protocol};
   out.info = {.id = service.new_id(id_prefix(protocol)),
@@ -180,14 +177,26 @@ Or<recipe::ParsedRequest> parse(Service& service, const json::object& body, reci
   return std::move(*request);
 }
 
-Outcome prepare_generation(Service& service, const json::object& body, std::string model, recipe::Protocol protocol, const std::string& tenant) {
-  Or<recipe::ParsedRequest> parsed = parse(service, body, protocol, tenant);
+// For how long its blocks are kept, as a class: the request says so, or its header, or it is known of its tenant. Else: agents come back within
+// hours or not at all; people's chats go on for days.
+std::string retention_of(const Service& service, const recipe::ParsedRequest& request, const Call& call) {
+  if (!request.options.retention.empty()) return request.options.retention;
+  if (!call.retention.empty()) return call.retention;
+  const auto& of_tenants = service.options.tenant_retention;
+  if (const auto of_tenant = of_tenants.find(call.tenant); of_tenant != of_tenants.end()) return of_tenant->second;
+  const recipe::Conversation* conversation = std::get_if<recipe::Conversation>(&request.prompt);
+  return conversation != nullptr && conversation->tools_active() ? "agent" : "";
+}
+
+Outcome prepare_generation(Service& service, const json::object& body, std::string model, recipe::Protocol protocol, const Call& call) {
+  Or<recipe::ParsedRequest> parsed = parse(service, body, protocol, call.tenant);
   if (ApiError* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
   if (std::optional<ApiError> full = queue_problem(service)) return std::move(*full);
   recipe::ParsedRequest& request = std::get<recipe::ParsedRequest>(parsed);
   Or<recipe::EncodedRequest> prompt = encode_prompt(service, request, protocol);
   if (ApiError* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
-  return make_generation(service, std::move(request), std::move(std::get<recipe::EncodedRequest>(prompt)), std::move(model), protocol, tenant);
+  request.options.retention = retention_of(service, request, call);
+  return make_generation(service, std::move(request), std::move(std::get<recipe::EncodedRequest>(prompt)), std::move(model), protocol, call.tenant);
 }
 
 // The prompt that the same body would have on /messages.
@@ -288,7 +297,7 @@ Outcome prepare(Service& service, Call call) {
   const std::optional<recipe::Protocol> protocol = protocol_of(call.endpoint);
   Or<std::string> model = read_model(service, *body, protocol || call.endpoint == Endpoint::kCountTokens);
   if (ApiError* error = std::get_if<ApiError>(&model)) return std::move(*error);
-  if (protocol) return prepare_generation(service, *body, std::move(std::get<std::string>(model)), *protocol, call.tenant);
+  if (protocol) return prepare_generation(service, *body, std::move(std::get<std::string>(model)), *protocol, call);
   if (call.endpoint == Endpoint::kCountTokens) return count_tokens(service, *body, call.tenant);
   return call.endpoint == Endpoint::kTokenize ? tokenize(service, *body) : detokenize(service, *body);
 }

@@ -21,6 +21,7 @@ struct Call {
   std::string id, query;  // of the route
   std::string body;
   std::string tenant;
+  std::string retention;  // x-deepinfer-retention
 };
 
 // What has to be known to keep a response.

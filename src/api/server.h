@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,6 +50,7 @@ struct ServerOptions {
   Ms drain_timeout{30'000};
 
   ApiKeys keys;
+  std::map<std::string, std::string> tenant_retention;  // Request::tenant -> class of its requests that name none
   std::vector<std::string> cors_origins;  // empty: no cross-origin access; "*": from everywhere
   std::string tls_cert, tls_key;          // PEM files; both or neither
 

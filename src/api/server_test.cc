@@ -294,6 +294,25 @@ TEST(Server, ApiKeysAndTenants) {
   EXPECT_EQ(world.inference.requests()[1].tenant, *options.keys.tenant_of("secret"));
 }
 
+TEST(Server, RetentionClassesByRequestHeaderTenantAndUse) {
+  ServerOptions options;
+  options.keys = *ApiKeys::parse("plain\nacme:secret", "keys");
+  options.tenant_retention = {{*options.keys.tenant_of("secret"), "long"}};
+  World world({}, options);
+  RawClient client(world.port());
+  const auto retention = [&](const std::string& body, const std::string& headers) {
+    EXPECT_EQ(client.request(post(kChat, body, headers))->status, 200);
+    return world.inference.requests().back().retention;
+  };
+  const std::string plain = "Authorization: Bearer plain\r\n", acme = "Authorization: Bearer secret\r\n", header = "X-DeepInfer-Retention: short\r\n";
+  const std::string named = chat(R"(,"metadata":{"retention":"chat"})"), tools = chat(R"(,"tools":[{"type":"function","function":{"name":"f"}}])");
+  EXPECT_EQ(retention(named, acme + header), "chat");
+  EXPECT_EQ(retention(tools, acme + header), "short");
+  EXPECT_EQ(retention(tools, acme), "long");
+  EXPECT_EQ(retention(tools, plain), "agent");
+  EXPECT_EQ(retention(chat(), plain), "");
+}
+
 TEST(Server, CrossOriginOnlyWhenAllowed) {
   World closed;
   {

@@ -1,11 +1,13 @@
 // deepinfer serve: a model behind HTTP until a signal ends it. SIGTERM or SIGINT drains (running answers finish, up to
 // --drain-timeout); a second one ends at once. The main thread waits for that; all else has threads of its own.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <fmt/format.h>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <unistd.h>
 
 #include "api/server.h"
@@ -26,6 +28,7 @@ struct ServeFlags {
   std::optional<uint64_t> max_body;
   int64_t drain_timeout_ns = 30'000'000'000, response_retention_ns = 30 * 86'400'000'000'000;
   std::string response_store, state_key_file;
+  std::vector<std::string> tenant_retention;
   bool log_prompts = false;
 
   void add_to(Flags& flags) {
@@ -36,6 +39,7 @@ struct ServeFlags {
     flags.number("--max-connections", max_connections, 1, 1 << 20, "N", "open connections");
     flags.size("--max-body", max_body, "largest request", "32MiB");
     flags.text("--api-key-file", api_key_file, "FILE", "one KEY or TENANT:KEY a line; without it everybody is let in");
+    flags.list("--tenant-retention", tenant_retention, "TENANT=CLASS", "class of a tenant's requests that name none; repeatable");
     flags.text("--tls-cert", tls_cert, "FILE", "certificate chain, PEM");
     flags.text("--tls-key", tls_key, "FILE", "its key, PEM");
     flags.text("--response-store", response_store, "FILE", "keeps the answers of /v1/responses there (SQLite); without it none is kept");
@@ -54,6 +58,21 @@ api::RequestLog request_log(const ServeFlags& flags) {
   if (flags.log != "auto") log.human = flags.log == "human";
   log.with_bodies = flags.log_prompts;
   return log;
+}
+
+// Names of tenants as in the API key file; 'default' is the tenant of keys without one, as for `cache purge`.
+Result<std::map<std::string, std::string>> parse_tenant_retention(const ServeFlags& flags) {
+  std::map<std::string, std::string> out;
+  DI_TRY(const std::vector<kv::RetentionClass> classes, parse_retention(flags.engine.cache.retention));
+  for (const std::string& item : flags.tenant_retention) {
+    const size_t equals = item.rfind('=');
+    if (equals == 0 || equals == std::string::npos) return Error{Code::kInvalidArgument, fmt::format("--tenant-retention: '{}' is not TENANT=CLASS", item)};
+    const std::string tenant = item.substr(0, equals), name = item.substr(equals + 1);
+    const bool known = std::any_of(classes.begin(), classes.end(), [&](const kv::RetentionClass& c) { return c.name == name; });
+    if (!known) return Error{Code::kInvalidArgument, fmt::format("--tenant-retention: '{}' is no class of --retention", name)};
+    out[tenant == "default" ? "" : api::tenant_id(tenant)] = name;
+  }
+  return out;
 }
 
 // The whole file but its last line end; empty without a file.
@@ -79,6 +98,7 @@ Result<api::ServerOptions> server_options(const ServeFlags& flags) {
   if (!flags.api_key_file.empty()) {
     DI_TRY(options.keys, api::ApiKeys::load(flags.api_key_file));
   }
+  DI_TRY(options.tenant_retention, parse_tenant_retention(flags));
   if (!flags.response_store.empty()) {
     options.response_store = api::ResponseStoreOptions{.path = flags.response_store,
                                                        .retention = std::chrono::seconds(flags.response_retention_ns / 1'000'000'000)};
