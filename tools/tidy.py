@@ -21,7 +21,7 @@ LIBRARIES = [
     (r"prometheus/", "prometheus"), (r"CLI/", "cli11"), (r"toml\+\+/", "toml++"), (r"(gtest|gmock)/", "gtest"),
     (r"benchmark/", "benchmark"), (r"google/protobuf|grpc", "grpc"), (r"sqlite3\.h", "sqlite"),
     (r"turbojpeg\.h", "libturbojpeg"), (r"png\.h", "libpng"), (r"webp/", "libwebp"), (r"gif_lib\.h", "giflib"),
-    (r"zlib\.h", "zlib"), (r"zstd\.h", "zstd"), (r"hiredis/", "hiredis"),
+    (r"zlib\.h", "zlib"), (r"zstd\.h", "zstd"), (r"hiredis/", "hiredis"), (r"curl/", "curl"), (r"pugixml\.hpp", "pugixml"),
 ]
 # Pieces of Boost that come with the libraries named in the table and need no name of their own.
 BOOST_SMALL = re.compile(r"boost/(system|core|url|endian|container|optional|version|utility|config|intrusive|smart_ptr)\b")

@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include "api/auth.h"
+#include "apps/cache_disk.h"
 #include "apps/commands.h"
 #include "apps/generate.h"
 #include "apps/served_model.h"
 #include "base/units.h"
-#include "io/linux_disk.h"
 #include "io/mapped_file.h"
 #include "kv/store_tools.h"
 
@@ -55,7 +55,7 @@ struct DirFlags {
   bool json = false, quiet = false;
 
   void add_to(Flags& flags) {
-    flags.text("DIR", dir, "DIR", "the cache directory")->required();
+    flags.text("DIR", dir, "DIR", "the cache directory, or s3://BUCKET/PREFIX")->required();
     flags.toggle("--json", json, "prints JSON");
     flags.toggle("--quiet", quiet, "no progress");
   }
@@ -109,11 +109,12 @@ json::object report_json(const kv::StoreReport& report) {
 }
 
 int run_stat(const DirFlags& flags) {
-  io::LinuxDisk disk;
+  const Result<std::shared_ptr<io::Disk>> disk = cache_disk(flags.dir);
+  if (!disk) return report(disk.error());
   const int64_t now_s = kv::SystemTime().wall_s();
   Result<kv::StoreReport> done = [&] {
     ProgressLine progress(flags.quiet || flags.json);
-    return kv::report_store(disk, flags.dir, now_s, std::ref(progress));
+    return kv::report_store(**disk, flags.dir, now_s, std::ref(progress));
   }();
   if (!done) return report(done.error());
   flags.json ? void(std::puts(json::serialize(report_json(*done)).c_str())) : print_report(*done, now_s);
@@ -132,10 +133,11 @@ int run_verify(const VerifyFlags& flags) {
     if (!loaded) return report(loaded.error());
     cipher.emplace(*loaded);
   }
-  io::LinuxDisk disk;
+  const Result<std::shared_ptr<io::Disk>> disk = cache_disk(flags.dir);
+  if (!disk) return report(disk.error());
   Result<kv::VerifyReport> done = [&] {
     ProgressLine progress(flags.quiet || flags.json);
-    return kv::verify_store(disk, flags.dir, cipher, std::ref(progress));
+    return kv::verify_store(**disk, flags.dir, cipher, std::ref(progress));
   }();
   if (!done) return report(done.error());
   if (flags.json) {
@@ -159,13 +161,14 @@ struct PurgeFlags : DirFlags {
 int run_purge(const PurgeFlags& flags) {
   if (!flags.all && flags.tenant.empty() && flags.retention_class.empty() && flags.older_than_ns == 0)
     return report(Error{Code::kInvalidArgument, "say what: --tenant, --class, --older-than or --all"});
-  io::LinuxDisk disk;
-  const Result<kv::StoreFolder> folder = kv::read_store_folder(disk, flags.dir);
+  const Result<std::shared_ptr<io::Disk>> disk = cache_disk(flags.dir);
+  if (!disk) return report(disk.error());
+  const Result<kv::StoreFolder> folder = kv::read_store_folder(**disk, flags.dir);
   if (!folder) return report(folder.error());
   kv::PurgeFilter filter{.retention_class = flags.retention_class};
   if (!flags.tenant.empty()) filter.tenant = kv::tenant_folder(folder->secret, flags.tenant == "default" ? "" : api::tenant_id(flags.tenant));
   if (flags.older_than_ns > 0) filter.before_s = kv::SystemTime().wall_s() - flags.older_than_ns / 1'000'000'000;
-  const Result<kv::PurgeReport> done = kv::purge_store(disk, flags.dir, filter);
+  const Result<kv::PurgeReport> done = kv::purge_store(**disk, flags.dir, filter);
   if (!done) return report(done.error());
   if (flags.json) {
     std::puts(json::serialize(json::object{{"segments", done->num_segments}, {"bytes", done->bytes}}).c_str());

@@ -9,10 +9,11 @@
 #include <sys/statvfs.h>
 #include <thread>
 
+#include "apps/cache_disk.h"
 #include "base/units.h"
-#include "io/linux_disk.h"
 #include "io/mapped_file.h"
 #include "io/redis.h"
+#include "io/s3_disk.h"
 
 namespace deepinfer::apps {
 namespace {
@@ -55,7 +56,7 @@ Digest256 file_digest(std::span<const std::byte> bytes, int num_threads) {
 }  // namespace
 
 void CacheFlags::add_to(Flags& flags) {
-  flags.text("--cache-dir", cache_dir, "DIR", "keeps computed prompts on disk, over restarts; may be shared", "none");
+  flags.text("--cache-dir", cache_dir, "DIR", "keeps computed prompts there, or in s3://BUCKET/PREFIX; may be shared", "none");
   flags.size("--cache-budget", cache_budget, "most that the directory may take", "a tenth of the file system, at most 64GiB");
   flags.text("--retention", retention, "CLASS=TIME", "how long blocks are kept, by class; the first is the usual one");
   flags.text("--cache-index", cache_index, "URL", "Redis by which processes tell each other of blocks: redis://HOST:PORT/DB", "none");
@@ -81,19 +82,21 @@ Result<std::vector<kv::RetentionClass>> parse_retention(const std::string& text)
 }
 
 Result<uint64_t> default_cache_budget(const std::string& dir) {
+  if (io::is_s3_url(dir)) return Error{Code::kInvalidArgument, "object storage has no size of its own; give --cache-budget"};
   struct statvfs s {};
   if (::statvfs(dir.c_str(), &s) != 0) return Error{Code::kIo, dir + ": cannot tell its size; give --cache-budget"};
   return std::min(uint64_t{s.f_blocks} * s.f_frsize / 10, 64 * kGiB);
 }
 
 Result<OpenCache> open_cache(const CacheFlags& flags) {
-  OpenCache cache{.disk = std::make_shared<io::LinuxDisk>(), .folder = {}};
+  OpenCache cache;
+  DI_TRY(cache.disk, cache_disk(flags.cache_dir));
   DI_TRY(cache.folder, kv::open_store_folder(*cache.disk, flags.cache_dir));
   return cache;
 }
 
 Result<std::unique_ptr<kv::SegmentStore>> open_store(const CacheFlags& flags, const OpenCache& cache, const CachedModel& model) {
-  kv::StoreOptions options{.dir = flags.cache_dir, .folder = cache.folder};
+  kv::StoreOptions options{.dir = flags.cache_dir, .folder = cache.folder, .whole_segments = io::is_s3_url(flags.cache_dir)};
   if (flags.cache_budget) {
     options.budget_bytes = *flags.cache_budget;
   } else {

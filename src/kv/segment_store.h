@@ -45,6 +45,9 @@ struct StoreOptions {
   int32_t num_fetch_threads = 4;
   std::optional<RowCipher> cipher;
   std::shared_ptr<io::KeyValues> index;     // shared by all processes that use the directory; may be null
+  // For a medium that cannot append and is far away, such as object storage: each segment is collected in memory, for a few seconds at most, and
+  // written at once with its footer; the directory is listed every half a minute; all that others wrote counts as shared.
+  bool whole_segments = false;
   EvictionPolicy policy = EvictionPolicy::kValue;
   bool background = true;                   // false: no threads; fetch() reads at once, flush() and maintain() are the caller's
   uint64_t writer = 0;                      // 0: drawn

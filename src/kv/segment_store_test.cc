@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "kv/store_world.h"
 
@@ -222,6 +223,49 @@ TEST(SegmentStore, EncryptedRowsOpenWithTheirKeyAlone) {
   world.options.cipher.reset();
   world.open();
   EXPECT_EQ(world.get(chain), 0u);
+}
+
+// As for object storage: a file is written once, with its footer, and made durable once.
+TEST(SegmentStore, WholeSegmentsAreWrittenAtOnce) {
+  StoreWorld a, b;
+  b.disk = a.disk;
+  b.time = a.time;
+  a.options.whole_segments = b.options.whole_segments = true;
+  a.open();
+  b.open();
+  std::map<std::string, int> num_syncs;
+  a.disk->set_fault([&](const io::MemoryDisk::Access& access) -> Result<> {
+    if (!StoreWorld::is_segment_path(access.path)) return {};
+    if (access.op == io::MemoryDisk::Op::kSync) num_syncs[access.path] += 1;
+    if (access.op == io::MemoryDisk::Op::kWrite) {
+      EXPECT_EQ(num_syncs.count(access.path), 0u) << "nothing is appended to an object";
+    }
+    return {};
+  });
+  const auto chain = chain_of(1, 20), other = chain_of(2, 3);
+  EXPECT_EQ(a.put(chain), 20u);
+  EXPECT_EQ(a.put(other, 1), 3u);
+  a.disk->set_fault(nullptr);
+  EXPECT_EQ(num_syncs.size(), a.segments().size());
+  EXPECT_EQ(a.segments().size(), 4u) << "three of at most eight blocks, one of another class";
+  for (const auto& [path, count] : num_syncs) EXPECT_EQ(count, 1) << path;
+  b.store->maintain();
+  Tier tier = Tier::kRam;
+  EXPECT_EQ(b.get(chain, &tier), 20u);
+  EXPECT_EQ(tier, Tier::kShared);
+  a.open();
+  EXPECT_EQ(a.get(chain, &tier), 20u);
+  EXPECT_EQ(tier, Tier::kShared) << "after a restart nobody knows whose it was";
+  EXPECT_EQ(a.get(other), 3u);
+  // One that did not get there leaves nothing behind.
+  a.disk->set_fault([](const io::MemoryDisk::Access& access) -> Result<> {
+    if (access.op == io::MemoryDisk::Op::kSync) return Error{Code::kIo, "timed out"};
+    return {};
+  });
+  EXPECT_EQ(a.put(chain_of(3, 2)), 0u);
+  a.disk->set_fault(nullptr);
+  EXPECT_EQ(a.segments().size(), 4u);
+  EXPECT_EQ(a.put(chain_of(3, 2)), 2u);
 }
 
 TEST(SegmentStore, AFetchThatIsGivenUpCountsAsLate) {

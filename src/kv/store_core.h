@@ -99,6 +99,7 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
     std::vector<FooterEntry> footer;
     uint64_t next_page = 1;
     uint64_t last_use = 0;  // of use_counter_
+    bool has_footer = false;
   };
   using ActiveKey = std::tuple<Digest256, std::string, int64_t>;  // tenant, class, bucket
 
@@ -129,6 +130,8 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   SegmentHeader header_for(const StoreTag& tag, int64_t now) const;
   Result<> write_group(Group& group) REQUIRES(write_mu_);  // with room made for it
   Result<> append(Group& group) REQUIRES(write_mu_);
+  Result<> write_footer(Active& active, std::span<const FooterEntry> entries, uint64_t page) REQUIRES(write_mu_);
+  void wait_for_blocks();
   Result<Active*> active_for(const Group& group) REQUIRES(write_mu_);
   Result<> create_segment(Active& active) REQUIRES(write_mu_);
   Result<> open_new_file(Active& active) REQUIRES(write_mu_);

@@ -153,10 +153,10 @@ void SegmentStore::Core::load_segment(const SegmentPath& where, bool writer_aliv
   SegmentContents contents;
   if (read) contents = std::move(*read);
   const bool filed_right = read.has_value() && where.holds(contents.header);
-  const bool shared = ours && filed_right && writer_alive;
+  const bool shared = ours && filed_right && (writer_alive || options_.whole_segments);
   Segment segment{.file = std::make_shared<SegmentFile>(path),
                   .header = contents.header,
-                  .state = shared && !contents.sealed ? Segment::State::kGrowing : Segment::State::kSealed,
+                  .state = shared && writer_alive && !contents.sealed ? Segment::State::kGrowing : Segment::State::kSealed,
                   .indexed = ours && filed_right && could_serve(contents.header),
                   .shared = shared,
                   .allocated_bytes = status->allocated_bytes,

@@ -64,7 +64,7 @@ SegmentHeader SegmentStore::Core::header_for(const StoreTag& tag, int64_t now) c
 
 // Finishes the records in their slots and sorts them by segment, in order of arrival.
 std::vector<SegmentStore::Core::Group> SegmentStore::Core::make_groups(int64_t now) {
-  const uint64_t max_group_bytes = std::max<uint64_t>(segment_bytes_ / 2, record_bytes_);
+  const uint64_t max_group_bytes = std::max<uint64_t>(options_.whole_segments ? segment_bytes_ : segment_bytes_ / 2, record_bytes_);
   std::vector<Group> groups;
   for (const Queued& queued : batch_) {
     const std::span<std::byte> record = slot_bytes(queued.slot);
@@ -108,6 +108,7 @@ Result<> SegmentStore::Core::append(Group& group) {
     page += group.records[i].size() / kPage;
   }
   Result<> done = active->file->write(active->next_page * kPage, group.records);
+  if (done && options_.whole_segments) done = write_footer(*active, group.entries, page);
   if (done) done = active->file->sync();
   // A new file's name has to survive too, before anybody relies on its blocks.
   if (done && active->footer.empty()) done = disk_->sync_folder(folder_of(active->path));
@@ -132,7 +133,7 @@ Result<> SegmentStore::Core::append(Group& group) {
     }
   }
   tell_index(*active, group.entries, now);
-  if (page * kPage >= segment_bytes_) seal(group.key());
+  if (page * kPage >= segment_bytes_ || options_.whole_segments) seal(group.key());
   return {};
 }
 
@@ -169,7 +170,7 @@ Result<> SegmentStore::Core::create_segment(Active& active) {
   const MutexLock lock(mu_);
   const int64_t now = now_s();
   active.id = catalog_.add({.file = std::make_shared<SegmentFile>(active.path), .header = active.header, .state = Segment::State::kActive,
-                            .indexed = true, .allocated_bytes = kPage, .expires_s = active.header.expires_unix_s, .last_use_s = now, .touched_s = now});
+                            .indexed = true, .shared = options_.whole_segments, .allocated_bytes = kPage, .expires_s = active.header.expires_unix_s, .last_use_s = now, .touched_s = now});
   return {};
 }
 
@@ -206,15 +207,20 @@ void SegmentStore::Core::take_writer() {
   }
 }
 
+Result<> SegmentStore::Core::write_footer(Active& active, std::span<const FooterEntry> entries, uint64_t page) {
+  const std::vector<std::byte> footer = encode_footer(entries, page);
+  PageBuffer aligned(footer.size());
+  std::memcpy(aligned.bytes().data(), footer.data(), footer.size());
+  const std::span<const std::byte> piece = aligned.bytes();
+  active.has_footer = true;
+  return active.file->write(page * kPage, {&piece, 1});
+}
+
 void SegmentStore::Core::seal(const ActiveKey& key) {
   Active& active = active_.at(key);
-  if (!active.footer.empty()) {
-    const std::vector<std::byte> footer = encode_footer(active.footer, active.next_page);
-    PageBuffer aligned(footer.size());
-    std::memcpy(aligned.bytes().data(), footer.data(), footer.size());
-    const std::span<const std::byte> piece = aligned.bytes();
+  if (!active.footer.empty() && !active.has_footer) {
     // Without a footer the file is as good, only slower to open.
-    if (!active.file->write(active.next_page * kPage, {&piece, 1}) || !active.file->sync()) (void)active.file->truncate(active.next_page * kPage);
+    if (!write_footer(active, active.footer, active.next_page) || !active.file->sync()) (void)active.file->truncate(active.next_page * kPage);
   }
   retire(key);
 }
@@ -277,10 +283,22 @@ void SegmentStore::Core::flush() {
   if (index_ != nullptr && !options_.background) index_->work([this](std::span<const IndexClient::Found> found) { return take_places(found); });
 }
 
+// Blocks of one step come together, and so do those of one object.
+void SegmentStore::Core::wait_for_blocks() {
+  if (!options_.whole_segments) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return;
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  MutexLock lock(mu_);
+  // At half the buffers, so that there are some while this half is on its way.
+  const auto enough = [&]() REQUIRES(mu_) { return stopping_ || queue_.size() * record_bytes_ >= segment_bytes_ || free_slots_.size() <= queue_.size(); };
+  while (!enough() && queue_changed_.wait_until(mu_, deadline) != std::cv_status::timeout) continue;
+}
+
 void SegmentStore::Core::write_loop() {
   using Clock = std::chrono::steady_clock;
-  constexpr auto kLinger = std::chrono::milliseconds(5);     // blocks of one step come together
-  constexpr auto kUpkeep = std::chrono::milliseconds(2000);
+  const auto kUpkeep = std::chrono::seconds(options_.whole_segments ? 30 : 2);
   auto next_upkeep = Clock::now() + kUpkeep;
   for (bool stopping = false; !stopping;) {
     {
@@ -288,7 +306,7 @@ void SegmentStore::Core::write_loop() {
       while (queue_.empty() && !stopping_ && Clock::now() < next_upkeep) queue_changed_.wait_until(mu_, next_upkeep);
       stopping = stopping_;
     }
-    if (!stopping) std::this_thread::sleep_for(kLinger);
+    if (!stopping) wait_for_blocks();
     const MutexLock writing(write_mu_);
     while (write_batch()) continue;
     if (Clock::now() >= next_upkeep) {

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 import unittest
+import urllib.parse
 
 import server as e2e
 
@@ -298,6 +299,109 @@ class IndexTest(CacheCase):
         self.assertEqual((told.returncode, "--cache-dir" in told.stderr), (2, True), told.stderr)
         told = e2e.run("serve", e2e.TINY, "--threads", "1", "--cache-dir", self.dir, "--cache-index", "rediss://h")
         self.assertEqual((told.returncode, "redis://HOST" in told.stderr), (2, True), told.stderr)
+
+
+class Proxy:
+    """Between a server and its object storage; passes bytes on, or does what networks do."""
+
+    def __init__(self, host, port):
+        self.target, self.mode = (host, port), "pass"
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
+
+    def serve(self, client):
+        with client, contextlib.suppress(OSError):
+            if self.mode == "refuse":
+                return
+            with socket.create_connection(self.target) as upstream:
+                threading.Thread(target=self.pump, args=(client, upstream, False), daemon=True).start()
+                self.pump(upstream, client, True)
+
+    def pump(self, source, sink, answers):
+        with contextlib.suppress(OSError):
+            while True:
+                data = source.recv(1 << 16)
+                while self.mode == "hang":
+                    time.sleep(0.05)
+                if not data or self.mode == "refuse":
+                    break
+                if answers and self.mode == "cut":  # in the middle of an answer
+                    sink.sendall(data[:len(data) // 2])
+                    break
+                if answers and self.mode == "rot" and len(data) > 2000:  # wrong bytes behind right headers
+                    data = data[:-1000] + bytes(b ^ 0x55 for b in data[-1000:])
+                sink.sendall(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def end(self):
+        self.listener.close()
+
+
+@unittest.skipUnless("DEEPINFER_TEST_BUCKET" in os.environ, "no object storage; tests/object_store/run starts one")
+class ObjectStoreTest(CacheCase):
+    def setUp(self):
+        super().setUp()
+        self.dir = "s3://%s/%s" % (os.environ["DEEPINFER_TEST_BUCKET"], os.path.basename(self.folder))
+        url = urllib.parse.urlsplit(os.environ["AWS_ENDPOINT_URL"])
+        proxy = Proxy(url.hostname, url.port)
+        self.addCleanup(proxy.end)
+        self.proxy = proxy
+        before = os.environ["AWS_ENDPOINT_URL"]
+        os.environ["AWS_ENDPOINT_URL"] = "http://127.0.0.1:%d" % proxy.port
+        self.addCleanup(lambda: os.environ.__setitem__("AWS_ENDPOINT_URL", before))
+
+    def test_a_restart_and_another_server_find_what_was_computed(self):
+        server = self.start()
+        for n in range(3):
+            self.check(server, n)
+        self.wait_until(lambda: self.metric(server, "deepinfer_cache_written_blocks_total")[0] > 6, "it is written")
+        other = self.start()
+        self.assertGreater(self.check(other, 0)[1]["shared"], 100)
+        for one in (server, other):
+            self.assertEqual(one.end(), 0)
+        server = self.start()
+        for n in range(3):
+            self.assertGreater(sum(self.check(server, n)[1][tier] for tier in ("shared", "ram")), 100)
+
+    def test_subcommands(self):
+        server = self.start()
+        self.check(server, 0)
+        server.end()
+        self.assertGreater(json.loads(e2e.run("cache", "stat", self.dir, "--json").stdout)["blocks"], 3)
+        self.assertEqual(json.loads(e2e.run("cache", "verify", self.dir, "--json").stdout)["bad_blocks"], 0)
+        told = e2e.run("cache", "purge", self.dir, "--all", "--json")
+        self.assertGreater(json.loads(told.stdout)["segments"], 0, told.stderr)
+        self.assertEqual(json.loads(e2e.run("cache", "stat", self.dir, "--json").stdout)["blocks"], 0)
+        told = e2e.run("serve", e2e.TINY, "--threads", "1", "--cache-dir", self.dir)
+        self.assertEqual((told.returncode, "--cache-budget" in told.stderr), (2, True), told.stderr)
+
+    def test_a_network_that_fails_changes_no_token(self):
+        server = self.start()
+        for n in range(6):
+            self.check(server, n)
+        server.end()
+        for mode in ("refuse", "cut", "rot", "hang"):
+            server = self.start()
+            self.proxy.mode = mode
+            for n in range(6):
+                self.check(server, n)
+                self.check(server, n, mode)  # blocks that are new, and cannot be written
+            self.proxy.mode = "pass"
+            server.end()
+        server = self.start()
+        self.assertGreater(sum(self.check(server, n)[1]["shared"] for n in range(6)), 100)
+        self.assertEqual(json.loads(e2e.run("cache", "verify", self.dir, "--json").stdout)["bad_blocks"], 0)
 
 
 class KillTest(CacheCase):
