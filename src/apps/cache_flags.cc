@@ -58,7 +58,7 @@ Digest256 file_digest(std::span<const std::byte> bytes, int num_threads) {
 void CacheFlags::add_to(Flags& flags) {
   flags.text("--cache-dir", cache_dir, "DIR", "keeps computed prompts there, or in s3://BUCKET/PREFIX; may be shared", "none");
   flags.size("--cache-budget", cache_budget, "most that the directory may take", "a tenth of the file system, at most 64GiB");
-  flags.text("--retention", retention, "CLASS=TIME", "how long blocks are kept, by class; the first is the usual one");
+  flags.text("--retention", retention, "CLASS=TIME", "how long blocks are kept; first: the usual class");
   flags.text("--cache-index", cache_index, "URL", "Redis by which processes tell each other of blocks: redis://HOST:PORT/DB", "none");
   flags.text("--cache-key-file", cache_key_file, "FILE", "encrypts blocks on disk: 32 bytes or 64 hex digits", "none");
 }
