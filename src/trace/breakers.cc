@@ -7,7 +7,6 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <cctype>
-#include <cstring>
 #include <utility>
 
 namespace deepinfer::trace {
@@ -69,12 +68,18 @@ const Message* first_of(const Conversation& conversation, Role role) {
   return nullptr;
 }
 
-std::string system_text(const Conversation& conversation) {
-  std::string out;
+// storage: for several messages joined; one is seen where it stands.
+std::string_view system_text(const Conversation& conversation, std::string& storage) {
+  std::string_view out;
   for (const Message& message : conversation.messages) {
     if (message.role != Role::kSystem && message.role != Role::kDeveloper) break;
-    if (!out.empty()) out += "\n\n";
-    out += message.content;
+    if (out.empty()) {
+      out = message.content;
+      continue;
+    }
+    if (storage.empty()) storage = out;
+    storage.append("\n\n").append(message.content);
+    out = storage;
   }
   return out;
 }
@@ -173,13 +178,16 @@ Edit message_edit(const Conversation& old, const Conversation& now, size_t a, si
   return {classify_edit(was.content, is.content, BreakKind::kRewrittenHistory), segment, was.content, is.content};
 }
 
-// Long prompts are mostly the same: whole pieces first.
-int64_t common_tokens(const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
-  constexpr size_t kPiece = 256;
-  const size_t limit = std::min(a.size(), b.size());
-  size_t at = 0;
-  while (at + kPiece <= limit && std::memcmp(&a[at], &b[at], kPiece * sizeof(TokenId)) == 0) at += kPiece;
-  while (at < limit && a[at] == b[at]) ++at;
+// The first token in which two prompts part. Keys are of whole prefixes: where those part is searched for, then a block is looked through.
+int64_t common_tokens(const PreparedRequest& a, const PreparedRequest& b) {
+  size_t same = 0, other = std::min(a.keys.size(), b.keys.size()) + 1;
+  while (same + 1 < other) {
+    const size_t middle = same + (other - same) / 2;
+    (a.keys[middle - 1] == b.keys[middle - 1] ? same : other) = middle;
+  }
+  size_t at = same * static_cast<size_t>(a.block_tokens);
+  const size_t limit = std::min(a.tokens.size(), b.tokens.size());
+  while (at < limit && a.tokens[at] == b.tokens[at]) ++at;
   return static_cast<int64_t>(at);
 }
 
@@ -345,7 +353,8 @@ TextDiff text_diff(std::string_view old_text, std::string_view new_text, bool re
 }
 
 Edit first_edit(const Conversation& old, const Conversation& now) {
-  const std::string old_system = system_text(old), new_system = system_text(now);
+  std::string old_storage, new_storage;
+  const std::string old_system(system_text(old, old_storage)), new_system(system_text(now, new_storage));
   if (old_system != new_system) return {classify_edit(old_system, new_system, BreakKind::kSystemEdit), "system", old_system, new_system};
   const auto same_tool = [](const ToolDefinition& a, const ToolDefinition& b) { return tool_text(a) == tool_text(b); };
   if (!std::equal(old.tools.begin(), old.tools.end(), now.tools.begin(), now.tools.end(), same_tool)) return tool_edit(old.tools, now.tools);
@@ -363,7 +372,8 @@ std::vector<uint64_t> BreakFinder::keys_of(const PreparedRequest& request) const
   else keys.push_back(0);
   const Message* user = first_of(request.conversation, Role::kUser);
   keys.push_back(user != nullptr ? mask_key(head(user->content, 4 * kMaskBytes), scope + 2) : 0);
-  const std::string system = system_text(request.conversation);
+  std::string storage;
+  const std::string_view system = system_text(request.conversation, storage);
   keys.push_back(!system.empty() ? mask_key(head(system, kMaskBytes), scope + 3) : 0);
   keys.push_back(!system.empty() ? mask_key(tail(system, kMaskBytes), scope + 4) : 0);
   std::vector<std::string> names;
@@ -378,7 +388,7 @@ std::vector<uint64_t> BreakFinder::keys_of(const PreparedRequest& request) const
 BreakFinder::Parting BreakFinder::parting(const PreparedRequest& old, const PreparedRequest& now, bool same_conversation,
                                           int64_t num_known_tokens) const {
   Parting out;
-  out.position = common_tokens(old.tokens, now.tokens);
+  out.position = common_tokens(old, now);
   const auto run_at = [&](const PreparedRequest& r) {
     return std::find_if(r.runs.begin(), r.runs.end(), [&](const TokenRun& run) { return run.begin + int64_t{run.length} > out.position; });
   };
@@ -411,7 +421,8 @@ BreakFinder::Parting BreakFinder::parting(const PreparedRequest& old, const Prep
 
 void BreakFinder::record(const PreparedRequest& old, const PreparedRequest& now, const Parting& parting) {
   const Edit edit = first_edit(old.conversation, now.conversation);
-  const std::string system = system_text(now.conversation);
+  std::string storage;
+  const std::string_view system = system_text(now.conversation, storage);
   const std::string_view place = edit.segment.starts_with("message") ? std::string_view("message") : edit.segment;
   Breaker one;
   one.kind = edit.kind;
@@ -447,10 +458,9 @@ void BreakFinder::append(const Breaker& breaker) {
 }
 
 void BreakFinder::keep(PreparedRequest&& request, std::vector<uint64_t> keys) {
-  size_t bytes = request.tokens.size() * sizeof(TokenId) + request.runs.size() * sizeof(TokenRun) + 1024;
+  size_t bytes = request.tokens.size() * sizeof(TokenId) + request.keys.size() * sizeof(PrefixKey) + request.runs.size() * sizeof(TokenRun) + 1024;
   for (const Message& message : request.conversation.messages) bytes += message.content.size() + message.reasoning.value_or("").size() + sizeof(Message);
   bytes += request.conversation.tools.size() * 2048;
-  request.keys = {};
   kept_.push_front({std::move(request), bytes, std::move(keys)});
   kept_bytes_ += bytes;
   for (const uint64_t key : kept_.front().keys) {

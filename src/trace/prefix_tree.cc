@@ -9,9 +9,9 @@
 namespace deepinfer::trace {
 
 PrefixKey chain_key(const PrefixKey& before, std::span<const std::byte> block) {
-  // The key before seeds one half and is folded into the other, so that both halves depend on all of it.
-  const XXH128_hash_t hash = XXH3_128bits_withSeed(block.data(), block.size(), before.low);
-  const uint64_t folded[3] = {hash.low64, hash.high64, before.high};
+  // The key before is no seed: from 240 bytes on a seed makes XXH3 derive a secret with every call.
+  const XXH128_hash_t hash = XXH3_128bits(block.data(), block.size());
+  const uint64_t folded[4] = {hash.low64, hash.high64, before.low, before.high};
   const XXH128_hash_t key = XXH3_128bits(folded, sizeof(folded));
   return {key.low64, key.high64};
 }
