@@ -93,10 +93,12 @@ Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const 
     DI_TRY(const std::vector<kv::RetentionClass> kept, parse_retention(flags.cache.retention));
     for (const kv::RetentionClass& one : kept) classes.push_back(one.name);
   }
+  served->grammars = std::make_unique<grammar::GrammarCache>(*served->text.tokenizer, loaded.model->info().vocab_size, loaded.card.stop_token_ids);
   engine::EngineOptions engine{.card = loaded.card, .weights_identity = identity, .master_secret = secret, .kv_bytes = served->kv_bytes,
                                .max_num_batched_tokens = flags.max_num_batched_tokens, .max_num_sequences = flags.max_num_seqs,
                                .max_waiting_requests = flags.max_queued, .max_context = options.max_context, .bounded_replay = !flags.no_replay,
-                               .store = served->store.get(), .retention_classes = std::move(classes)};
+                               .store = served->store.get(), .retention_classes = std::move(classes),
+                               .grammars = served->grammars.get()};
   DI_TRY(served->engine, engine::Engine::start(std::move(loaded.model), *served->workers, served->clock, std::move(engine)));
   return served;
 }

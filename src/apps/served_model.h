@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/loaded_model.h"
+#include "grammar/grammar_cache.h"
 
 namespace deepinfer::apps {
 
@@ -33,6 +34,7 @@ struct ServedModel {
   engine::ModelText text;
   Renderer renderer;
   uint64_t kv_bytes = 0, weight_bytes = 0;
+  std::unique_ptr<grammar::GrammarCache> grammars;
   std::unique_ptr<kv::SegmentStore> store;           // null: no --cache-dir
   std::unique_ptr<engine::Engine> engine;            // last: its thread uses the workers
 };

@@ -16,7 +16,7 @@
 namespace deepinfer {
 
 enum class FinishReason : uint8_t {
-  kStop,       // a stop token was sampled
+  kStop,       // a stop token was sampled, or nothing could follow under the request's constraint
   kLength,     // max_tokens reached
   kContext,    // the model's context is full
   kContentFilter,  // a filter in front of or behind the model ended it; never this engine's own
@@ -42,7 +42,7 @@ struct Usage {
 struct TokenEvent {
   RequestId request = 0;
   int32_t choice = 0;          // 0..n-1
-  bool has_token = false;      // false only on an end without a token (cancelled, error)
+  bool has_token = false;      // false only on an end without a token (cancelled, error, a constraint that is complete)
   TokenId token = -1;
   float logprob = 0;           // if asked
   int32_t num_top = 0;         // valid entries of top: the most likely first
@@ -87,8 +87,12 @@ class Inference {
  public:
   virtual ~Inference() = default;
 
+  // Makes ready what submit() needs of a constraint, which may take long: for a thread that nobody waits for. Thread-safe.
+  // Errors: kInvalidArgument (what of it cannot be honoured), kUnsupported (there is nothing that could honour any).
+  virtual Result<> prepare(const Constraint& constraint) = 0;
+
   // Queues a request; its events go to `sink`, the first possibly before this returns. Thread-safe; never blocks on a step.
-  // Errors: kInvalidArgument (a parameter or token out of range; a prompt that can never fit, with what it would need),
+  // Errors: prepare()'s; kInvalidArgument (a parameter or token out of range; a prompt that can never fit, with what it would need),
   // kResourceExhausted (the queue is full), kUnavailable (draining).
   virtual Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) = 0;
 

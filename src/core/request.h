@@ -15,8 +15,8 @@ constexpr int32_t kMaxTopLogprobs = 20;
 constexpr int32_t kMaxChoices = 8;
 constexpr int32_t kMaxStopTokens = 16;
 
-// How the next token is chosen. The order of operations: logit_bias, penalties, min_tokens, then temperature, top_k, top_p, min_p.
-// Reported logprobs are those of the logits before temperature and truncation, after logit_bias and penalties.
+// How the next token is chosen. The order of operations: logit_bias, penalties, the request's constraint, min_tokens, then temperature,
+// top_k, top_p, min_p. Reported logprobs are those of the logits before temperature and truncation, after all else.
 struct SamplingParams {
   float temperature = 1.0f;         // >= 0; 0 is greedy (ties: the lowest id)
   float top_p = 1.0f;               // (0, 1]
@@ -36,9 +36,21 @@ struct SamplingParams {
   std::vector<TokenId> stop_token_ids;  // in addition to the model's own
 };
 
+// What an answer has to be, as text. Tokens that no longer lead there cannot be sampled, and where nothing can follow the sequence ends.
+// spec is a JSON object, one of (docs/structured-output.md):
+//   {"kind": "json_schema", "schema": {…}, "compact": false}
+//   {"kind": "regex", "pattern": "…"}
+//   {"kind": "choice", "choices": ["…", …]}
+//   {"kind": "lark", "grammar": "start: …", "schemas": [{"name": "s0", "schema": {…}, "label": "…"}], "compact": false}
+struct Constraint {
+  std::string spec;           // empty: none
+  TokenId begins_after = -1;  // -1: with the first token; else behind this token, and until then no stop token can be sampled
+};
+
 struct Request {
   std::vector<TokenId> prompt;  // not empty
   SamplingParams sampling;
+  Constraint constraint;        // of every choice
   int32_t n = 1;                // choices, 1..kMaxChoices; they share the prompt's blocks
   std::string tenant;           // prefix blocks are shared within a tenant only; "" is a tenant like others
   std::string cache_salt;       // narrows that to requests of the tenant with the same salt; "" is shared by all without one

@@ -101,6 +101,19 @@ Result<> Engine::check_open() const {
   return {};
 }
 
+// Null: there is no constraint.
+Result<std::shared_ptr<const grammar::Grammar>> Engine::compile(const Constraint& constraint) {
+  if (constraint.spec.empty()) return std::shared_ptr<const grammar::Grammar>();
+  if (options_.grammars == nullptr) return Error{Code::kUnsupported, "this model's output cannot be constrained"};
+  return options_.grammars->find_or_compile(constraint.spec);
+}
+
+Result<> Engine::prepare(const Constraint& constraint) {
+  const auto compiled = compile(constraint);
+  if (!compiled) return compiled.error();
+  return {};
+}
+
 Result<RequestId> Engine::submit(Request request, std::shared_ptr<EventSink> sink) {
   const RequestLimits limits = request_limits();
   DI_TRY(check_request(request, limits));
@@ -114,8 +127,13 @@ Result<RequestId> Engine::submit(Request request, std::shared_ptr<EventSink> sin
   const kv::KeyRoot root{.weights = options_.weights_identity, .architecture = architecture, .format = model_->kv_layout().format,
                          .block_tokens = limits.block_tokens, .tenant = kv::tenant_secret(options_.master_secret, request.tenant), .salt = salt};
   const kv::StoreTag tag = store_tag(request);
+  const TokenId begins_after = request.constraint.begins_after;
+  DI_TRY(const std::shared_ptr<const grammar::Grammar> grammar, compile(request.constraint));
   auto state = make_request_state(id, std::move(request), std::move(sink), limits, kv::root_key(root));
   state->store_tag = tag;
+  if (grammar) {
+    DI_TRY(constrain(*state, *grammar, begins_after));
+  }
   {
     MutexLock lock(mu_);
     DI_TRY(check_open());

@@ -23,6 +23,7 @@
 #include "core/inference.h"
 #include "engine/request_state.h"
 #include "engine/stepper.h"
+#include "grammar/grammar_cache.h"
 #include "model/model.h"
 
 namespace deepinfer::engine {
@@ -43,6 +44,8 @@ struct EngineOptions {
   // Blocks beyond memory; outlives the engine. Null: none. Without prefix_cache it is not used.
   kv::BlockStore* store = nullptr;
   std::vector<std::string> retention_classes;  // of the store, by StoreTag::retention
+  // Compiles requests' constraints; outlives the engine. Null: such requests are refused.
+  grammar::GrammarCache* grammars = nullptr;
   bool prefix_cache = true;              // off: a request finds only its own blocks (its further choices', its own after preemption)
 };
 
@@ -58,6 +61,7 @@ class Engine final : public Inference {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  Result<> prepare(const Constraint& constraint) override;
   Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) override;
   void cancel(RequestId id) override { cancel_choices(id, kAllChoices); }
   void cancel_choice(RequestId id, int32_t choice) override { cancel_choices(id, choice_mask(choice)); }
@@ -77,6 +81,7 @@ class Engine final : public Inference {
   Engine(std::unique_ptr<model::Model> model, Workers& workers, const Clock& clock, EngineOptions options, const Limits& limits, kv::Arena arena);
 
   RequestLimits request_limits() const;
+  Result<std::shared_ptr<const grammar::Grammar>> compile(const Constraint& constraint);
   Result<> check_open() const REQUIRES(mu_);
   void cancel_choices(RequestId id, ChoiceMask choices);
   void run();

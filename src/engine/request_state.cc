@@ -70,6 +70,9 @@ Result<> check_request(const Request& request, const RequestLimits& limits) {
   if (request.prompt.empty()) return invalid("the prompt is empty");
   if (request.n < 1 || request.n > kMaxChoices) return invalid("n is " + std::to_string(request.n) + "; it must be between 1 and " + std::to_string(kMaxChoices));
   DI_TRY(check_sampling(request.sampling, limits.vocab_size));
+  if (!request.constraint.spec.empty() && request.constraint.begins_after != -1) {
+    DI_TRY(check_tokens("constraint.begins_after", {&request.constraint.begins_after, 1}, limits.vocab_size));
+  }
   DI_TRY(check_fits(request.prompt.size(), limits));
   return check_tokens("the prompt", request.prompt, limits.vocab_size);
 }
@@ -105,6 +108,15 @@ std::unique_ptr<RequestState> make_request_state(RequestId id, Request request, 
     choice.counts.add_prompt(choice.tokens);
   }
   return state;
+}
+
+Result<> constrain(RequestState& request, const grammar::Grammar& grammar, TokenId begins_after) {
+  request.constraint_begins_after = begins_after;
+  for (SequenceState& choice : request.choices) {
+    DI_TRY(choice.matcher, grammar.matcher());
+    choice.constrained = begins_after < 0;
+  }
+  return {};
 }
 
 }  // namespace deepinfer::engine

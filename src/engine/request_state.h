@@ -5,11 +5,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "core/inference.h"
 #include "engine/token_counts.h"
+#include "grammar/grammar.h"
 #include "kv/block_key.h"
 #include "kv/block_store.h"
 #include "sched/sequence.h"
@@ -30,6 +32,8 @@ struct SequenceState : sched::Sequence {
   int32_t choice = 0;
   TokenCounts counts;  // kept only if the penalties ask for it
   bool thinking_ended = false;  // SamplingParams::thinking_end was sampled
+  std::optional<grammar::Matcher> matcher;  // of a constraint; it has seen what was sampled since it began
+  bool constrained = false;                 // it has begun
 
   int32_t num_output_tokens() const { return num_tokens() - num_prompt_tokens; }
 };
@@ -41,6 +45,8 @@ struct RequestState {
   std::shared_ptr<EventSink> sink;
   std::vector<SequenceState> choices;  // sized once: the scheduler holds their addresses
   std::atomic<ChoiceMask> cancelled{0};  // asked for; bits are only ever added
+
+  TokenId constraint_begins_after = -1;  // see Constraint
 
   kv::StoreTag store_tag;  // how its blocks are filed on disk
 
@@ -72,5 +78,8 @@ Result<> check_request(const Request& request, const RequestLimits& limits);
 // root: where its chain of block keys starts. The request has been checked.
 std::unique_ptr<RequestState> make_request_state(RequestId id, Request request, std::shared_ptr<EventSink> sink,
                                                  const RequestLimits& limits, const kv::BlockKey& root);
+
+// Gives every choice a matcher of its own. Errors: kInternal.
+Result<> constrain(RequestState& request, const grammar::Grammar& grammar, TokenId begins_after);
 
 }  // namespace deepinfer::engine

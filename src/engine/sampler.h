@@ -2,8 +2,8 @@
 // the position: the draw is Philox at (seed, choice, position), all sums have one order, so batches, threads, restarts and
 // preemption change nothing. Any thread, one Scratch each; allocates nothing.
 //
-// The order of operations is core/request.h's: logit_bias, penalties, min_tokens, then temperature, top_k, top_p, min_p. Reported
-// logprobs are log-softmax in double of the logits after the first three. What truncation keeps is a threshold in the order of
+// The order of operations is core/request.h's: logit_bias, penalties, constraint, min_tokens, then temperature, top_k, top_p, min_p. Reported
+// logprobs are log-softmax in double of the logits after the first four. What truncation keeps is a threshold in the order of
 // choice (larger logit, then lower id), found by selection, never by sorting the vocabulary:
 //   top_k  the k best
 //   top_p  of these, the best whose probability together reaches top_p (at least one)
@@ -25,10 +25,11 @@ namespace deepinfer::engine {
 struct SampleInput {
   const SamplingParams* params;
   const TokenCounts* counts;                // filled if uses_counts(*params)
-  std::span<const TokenId> banned;          // may not be sampled here: min_tokens' stop tokens
+  std::span<const TokenId> banned;          // may not be sampled here: stop tokens of a sequence that must go on
   int32_t choice;
   int32_t position;                         // of the token to sample: prompt and output so far
   TokenId forced = -1;                      // what comes here whatever the logits say; -1: nothing is forced
+  std::span<const uint32_t> allowed = {};   // bit t % 32 of word t / 32: token t may be sampled; empty: all may
 };
 
 struct Sample {

@@ -14,6 +14,14 @@ using State = sched::Sequence::State;
 
 SequenceState& state_of(sched::Sequence& sequence) { return static_cast<SequenceState&>(sequence); }
 
+// false: the grammar engine gave up.
+bool follow_constraint(SequenceState& sequence, TokenId token) {
+  if (!sequence.matcher) return true;
+  if (sequence.constrained) return sequence.matcher->accept(token).has_value();
+  sequence.constrained = token == sequence.request->constraint_begins_after;
+  return true;
+}
+
 bool is_alive(const sched::Sequence& sequence) { return sequence.state != State::kEnded; }
 
 sched::Replay replay_of(const model::KvLayout& layout, bool bounded) {
@@ -45,7 +53,10 @@ Stepper::Stepper(model::Model& model, Workers& workers, const Clock& clock, kv::
   CHECK(arena_.size() >= arena_bytes(model.kv_layout(), options));
   const auto vocab_size = static_cast<size_t>(model.info().vocab_size);
   const auto max_rows = static_cast<size_t>(options.max_num_batched_tokens), max_sequences = static_cast<size_t>(options.max_num_sequences);
-  for (int i = 0; i < workers.size(); ++i) scratch_.emplace_back(model.info().vocab_size);
+  for (int i = 0; i < workers.size(); ++i) {
+    scratch_.emplace_back(model.info().vocab_size);
+    masks_.emplace_back((vocab_size + 31) / 32);
+  }
   tokens_.reserve(max_rows);
   sequences_.reserve(max_sequences);
   logit_rows_.reserve(max_sequences);
@@ -148,34 +159,44 @@ void Stepper::publish_filled(const StepPlan& plan) {
 
 void Stepper::sample(const StepPlan& plan) {
   if (plan.num_logit_rows <= 1 || workers_.size() == 1) {  // one row is not worth waking anybody
-    for (int32_t row = 0; row < plan.num_logit_rows; ++row) sample_row(*sampled_[static_cast<size_t>(row)], row, scratch_[0]);
+    for (int32_t row = 0; row < plan.num_logit_rows; ++row) sample_row(*sampled_[static_cast<size_t>(row)], row, 0);
     return;
   }
   workers_.run([&](Team& team) {
     team.reset_tickets();  // rows differ in work: greedy is one pass, a wide top_p many
     for (int64_t row = team.next_ticket(); row < plan.num_logit_rows; row = team.next_ticket()) {
-      sample_row(*sampled_[static_cast<size_t>(row)], static_cast<int32_t>(row), scratch_[static_cast<size_t>(team.index())]);
+      sample_row(*sampled_[static_cast<size_t>(row)], static_cast<int32_t>(row), team.index());
     }
   });
 }
 
-void Stepper::sample_row(const SequenceState& sequence, int32_t row, Sampler::Scratch& scratch) {
+void Stepper::sample_row(SequenceState& sequence, int32_t row, int32_t thread) {
   const RequestState& request = *sequence.request;
+  samples_[static_cast<size_t>(row)].valid = false;
   SampleInput input{.params = &request.sampling, .counts = &sequence.counts, .choice = sequence.choice, .position = sequence.num_tokens()};
-  if (sequence.num_output_tokens() < request.sampling.min_tokens) input.banned = request.stop_tokens;
+  const bool waits_for_constraint = sequence.matcher && !sequence.constrained;
+  if (sequence.num_output_tokens() < request.sampling.min_tokens || waits_for_constraint) input.banned = request.stop_tokens;
   const bool thought_enough = request.sampling.thinking_budget >= 0 && sequence.num_output_tokens() >= request.sampling.thinking_budget;
   if (thought_enough && !sequence.thinking_ended) input.forced = request.sampling.thinking_end;
+  if (sequence.constrained) {
+    std::vector<uint32_t>& mask = masks_[static_cast<size_t>(thread)];
+    if (!sequence.matcher->mask(mask)) return;  // the sample stays invalid
+    input.allowed = mask;
+  }
   float* logits = logits_.get() + static_cast<size_t>(row) * static_cast<size_t>(model_.info().vocab_size);
-  samples_[static_cast<size_t>(row)] = sampler_.sample(logits, input, scratch);
+  samples_[static_cast<size_t>(row)] = sampler_.sample(logits, input, scratch_[static_cast<size_t>(thread)]);
+}
+
+void Stepper::fail(SequenceState& sequence, const char* message) {
+  TokenEvent event = event_for(sequence);
+  event.message = message;
+  end_sequence(sequence, event, FinishReason::kError);
 }
 
 void Stepper::deliver(SequenceState& sequence, const Sample& sample) {
   const RequestState& request = *sequence.request;
   if (!sample.valid) {
-    TokenEvent event = event_for(sequence);
-    event.message = "the model's output is not a number";
-    end_sequence(sequence, event, FinishReason::kError);
-    return;
+    return fail(sequence, sequence.constrained ? "nothing that satisfies the constraint could be sampled" : "the model's output is not a number");
   }
   scheduler_.append_token(sequence, sample.token);
   if (uses_counts(request.sampling)) sequence.counts.add_sampled(sample.token);
@@ -189,9 +210,15 @@ void Stepper::deliver(SequenceState& sequence, const Sample& sample) {
     event.num_top = sample.num_top;
     std::copy_n(sample.top.begin(), static_cast<size_t>(sample.num_top), event.top.begin());
   }
-  if (std::binary_search(request.stop_tokens.begin(), request.stop_tokens.end(), sample.token)) {
-    end_sequence(sequence, event, FinishReason::kStop);
-  } else if (sequence.num_output_tokens() >= request.sampling.max_tokens) {
+  const bool is_stop = std::binary_search(request.stop_tokens.begin(), request.stop_tokens.end(), sample.token);
+  if (is_stop) return end_sequence(sequence, event, FinishReason::kStop);
+  if (!follow_constraint(sequence, sample.token)) return fail(sequence, "the constraint could not be followed");
+  if (sequence.constrained && sequence.matcher->is_complete()) {
+    request.sink->on_event(event);
+    TokenEvent end = event_for(sequence);
+    return end_sequence(sequence, end, FinishReason::kStop);
+  }
+  if (sequence.num_output_tokens() >= request.sampling.max_tokens) {
     end_sequence(sequence, event, FinishReason::kLength);
   } else if (sequence.num_tokens() >= options_.max_context) {
     end_sequence(sequence, event, FinishReason::kContext);

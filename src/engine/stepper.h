@@ -2,6 +2,9 @@
 // scheduler, block pool, arena, buffers and all accepted requests. One thread (the engine's; a test's own); after construction a
 // step allocates nothing. What enters a step is in the requests alone, so their events do not depend on what else runs.
 //
+// A constrained row's mask is computed where the row is sampled, by the thread that samples it: the forward pass has all cores, so there
+// is nothing that it could run beside. The grammar engine allocates; all else keeps what is said above.
+//
 // A fault ends one request: a row of logits that is no distribution (NaN, infinity) ends its sequence with kError, and its blocks are
 // never found again.
 #pragma once
@@ -63,8 +66,9 @@ class Stepper {
   void build_batch(const sched::StepPlan& plan);
   model::SequenceRows rows_of(const SequenceState& sequence, int32_t num_rows) const;
   void sample(const sched::StepPlan& plan);
-  void sample_row(const SequenceState& sequence, int32_t row, Sampler::Scratch& scratch);
+  void sample_row(SequenceState& sequence, int32_t row, int32_t thread);
   void deliver(SequenceState& sequence, const Sample& sample);
+  void fail(SequenceState& sequence, const char* message);
   void count_prompt(SequenceState& sequence);
   void mark_started(RequestState& request);
   void end_choices(RequestState& request, ChoiceMask choices);  // those not ended yet, as cancelled
@@ -84,6 +88,7 @@ class Stepper {
   sched::Scheduler scheduler_;
   const Sampler sampler_;
   std::vector<Sampler::Scratch> scratch_;  // one a thread
+  std::vector<std::vector<uint32_t>> masks_;  // one a thread: bits of constraints
 
   // The step in progress.
   std::vector<TokenId> tokens_;

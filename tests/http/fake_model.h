@@ -136,6 +136,10 @@ class FakeInference final : public Inference {
     thread_.join();
   }
 
+  Result<> prepare(const Constraint& constraint) override {
+    if (constraint.spec.find("IMPOSSIBLE") != std::string::npos) return Error{Code::kInvalidArgument, "the schema: keyword \"IMPOSSIBLE\""};
+    return {};
+  }
   Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) override {
     const std::lock_guard lock(mu_);
     if (draining_) return Error{Code::kUnavailable, "draining"};
