@@ -11,6 +11,7 @@
 #include "api/kept_responses.h"
 #include "recipe/chat_completions.h"
 #include "recipe/completions.h"
+#include "recipe/constraint.h"
 #include "recipe/encode_request.h"
 
 namespace deepinfer::api {
@@ -127,11 +128,27 @@ std::string_view id_prefix(recipe::Protocol protocol) {
   return "msg_";
 }
 
+// What the answer has to be, compiled here, where nobody waits: the engine finds it ready.
+std::optional<ApiError> constrain(Service& service, const recipe::ParsedRequest& request, const recipe::AnswerSyntax& syntax, recipe::Protocol protocol,
+                                  Constraint& out) {
+  Result<Constraint> wanted = recipe::make_constraint(request, syntax, service.options.dialect, service.tokenizer);
+  const Result<> ready = !wanted ? Result<>(wanted.error()) : wanted->spec.empty() ? Result<>() : service.inference.prepare(*wanted);
+  if (!ready) {
+    ApiError error = from_error(ready.error(), 0);
+    if (error.status == 400) error.param = recipe::constraint_field(request, protocol);
+    return error;
+  }
+  out = std::move(*wanted);
+  return std::nullopt;
+}
+
 // What all generating requests have in common once their prompt is known.
 Outcome make_generation(Service& service, recipe::ParsedRequest parsed, recipe::EncodedRequest prompt, std::string model, recipe::Protocol protocol,
                         const std::string& tenant) {
   recipe::GenerationOptions& options = parsed.options;
   if (std::optional<ApiError> error = fit_length(service, static_cast<int64_t>(prompt.ids.size()), protocol, options)) return std::move(*error);
+  Constraint constraint;
+  if (std::optional<ApiError> error = constrain(service, parsed, prompt.prompt.syntax, protocol, constraint)) return std::move(*error);
   if (!options.has_seed) options.sampling.seed = service.random_u64();
   limit_thinking(service, options, prompt.prompt.syntax, options.sampling);
   Generation out{.protocol = protocol};
@@ -158,7 +175,7 @@ Outcome make_generation(Service& service, recipe::ParsedRequest parsed, recipe::
                 .single_tool_call = options.single_tool_call,
                 .stop = std::move(options.stop),
                 .keep_token_events = out.info.logprobs};
-  out.request = {.prompt = std::move(prompt.ids), .sampling = std::move(options.sampling), .n = options.n, .tenant = tenant, .cache_salt = std::move(options.cache_salt),
+  out.request = {.prompt = std::move(prompt.ids), .sampling = std::move(options.sampling), .constraint = std::move(constraint), .n = options.n, .tenant = tenant, .cache_salt = std::move(options.cache_salt),
                  .retention = std::move(options.retention)};
   return out;
 }

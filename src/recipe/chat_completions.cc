@@ -344,7 +344,7 @@ void read_response_format(FieldReader& fields, ResponseFormat& out) {
   const json::object* format = fields.object("response_format");
   if (format == nullptr) return;
   FieldReader inner(*format, "response_format", fields.problems());
-  const std::string_view type = inner.choice("type", {"text", "json_object", "json_schema"});
+  const std::string_view type = inner.choice("type", {"text", "json_object", "json_schema", "regex", "structural_tag"});
   if (fields.failed()) return;
   if (type.empty()) return inner.fail("type", "response_format.type is missing");
   if (type == "json_object") out.kind = ResponseFormat::Kind::kJsonObject;
@@ -378,7 +378,7 @@ Conversation parse_conversation(FieldReader& fields, const OptionsContext& conte
   read_reasoning(fields, context, out);
   read_tools(fields, context, out);
   read_response_format(fields, out.response_format);
-  check_response_format(fields, "response_format", context, out);
+  check_response_format(fields, "response_format", out);
   // Chat templates have a default text for conversations without a system message; DeepSeek's dialects have none.
   if (context.dialect != Dialect::kTemplate) {
     std::erase_if(out.messages, [](const Message& message) { return message.role == Role::kSystem && message.content.empty() && message.images.empty(); });
@@ -391,6 +391,10 @@ std::optional<ChatRequest> parse_chat_request(const json::object& body, const Op
   ChatRequest out;
   out.conversation = parse_conversation(fields, context);
   out.options = read_generation_options(fields, context);
+  if (const json::object* format = fields.object("response_format")) {
+    FieldReader inner(*format, "response_format", problems);
+    read_format_extension(inner, out.options.output_format);
+  }
   out.options.thinking_budget = thinking_budget(fields);
   out.options.single_tool_call = !fields.boolean("parallel_tool_calls").value_or(true);
   read_logprobs(fields, out.options.sampling);

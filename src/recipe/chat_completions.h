@@ -5,7 +5,7 @@
 // - tools are handed to the template as received. The answer is not searched for calls: a model that writes one writes it as text, in
 //   the syntax of its family, into `content`. tool_choice `none` leaves the tools out, `auto` is the default, `required` and a named tool
 //   are refused, since nothing here can force such a model's hand.
-// - response_format other than `text` is refused for the same reason.
+// - response_format constrains the answer, but the template is not told of it: the conversation has to say what is wanted.
 // - an empty system message reaches the template: several templates put in a default text when there is no system message at all.
 #pragma once
 

@@ -121,6 +121,7 @@ GenerationOptions read_generation_options(FieldReader& fields, const OptionsCont
   read_stop(fields, out.stop);
   read_cache_salt(fields, out.cache_salt);
   read_retention(fields, out.retention);
+  read_output_format(fields, out.output_format);
   out.n = static_cast<int32_t>(fields.integer("n", 1, kMaxChoices).value_or(1));
   const std::optional<int64_t> seed = fields.integer("seed", 0, std::numeric_limits<int64_t>::max());
   out.has_seed = seed.has_value();

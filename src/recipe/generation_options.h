@@ -10,6 +10,7 @@
 #include "core/request.h"
 #include "recipe/dialect.h"
 #include "recipe/fields.h"
+#include "recipe/output_format.h"
 
 namespace deepinfer::recipe {
 
@@ -34,6 +35,7 @@ struct GenerationOptions {
   std::string retention;              // metadata.retention: how long its blocks are kept on disk, by class
   std::string cache_salt;             // only requests with the same one share cached blocks
   std::optional<int32_t> default_max_tokens;  // of a request that asks for none; unset: what the context holds
+  OutputFormat output_format;         // of extensions; response formats are the conversation's
   std::optional<int32_t> thinking_budget;     // tokens of reasoning, after which the model is made to answer
   bool single_tool_call = false;              // the turn ends with the first complete call
 };

@@ -379,7 +379,7 @@ std::optional<ParsedRequest> parse_messages_request(const json::object& body, co
   reader.read_system();
   reader.read_messages();
   read_output_config(fields, conversation);
-  check_response_format(fields, "output_config.format", context.options, conversation);
+  check_response_format(fields, "output_config.format", conversation);
   read_thinking(fields, conversation);
   out.options.thinking_budget = thinking_budget(fields);
   read_tools(fields, conversation.tools);
@@ -387,6 +387,7 @@ std::optional<ParsedRequest> parse_messages_request(const json::object& body, co
   read_sampling(fields, context.options, out.options.sampling);
   read_cache_salt(fields, out.options.cache_salt);
   read_retention(fields, out.options.retention);
+  read_output_format(fields, out.options.output_format);
   read_stop_sequences(fields, out.options.stop);
   if (const std::optional<int64_t> max = fields.integer("max_tokens", 1, kMaxInt32)) out.options.max_tokens = static_cast<int32_t>(*max);
   out.options.stream = fields.boolean("stream").value_or(false);

@@ -159,10 +159,9 @@ void read_json_schema(FieldReader fields, ResponseFormat& out) {
   out = {.kind = ResponseFormat::Kind::kJsonSchema, .name = std::string(*name), .schema = *schema, .strict = strict};
 }
 
-void check_response_format(FieldReader& fields, std::string_view key, const OptionsContext& context, const Conversation& conversation) {
+void check_response_format(FieldReader& fields, std::string_view key, const Conversation& conversation) {
   const ResponseFormat::Kind kind = conversation.response_format.kind;
   if (fields.failed() || kind == ResponseFormat::Kind::kText) return;
-  if (context.dialect == Dialect::kTemplate) return fields.fail(key, fmt::format("{}: this response format is not supported by this model yet", key));
   if (kind != ResponseFormat::Kind::kJsonObject) return;
   const bool there = std::any_of(conversation.messages.begin(), conversation.messages.end(),
                                  [](const Message& message) { return mentions_json(message.content); });

@@ -58,8 +58,7 @@ void read_thinking(FieldReader& fields, Conversation& conversation);
 std::optional<int32_t> thinking_budget(FieldReader& fields);
 // name, schema, strict: of Chat's json_schema and of text.format.
 void read_json_schema(FieldReader fields, ResponseFormat& out);
-// What is known of a response format once the conversation is: models with a chat template are told nothing of it, and JSON mode needs
-// the word in the conversation, or models write blanks until the limit.
-void check_response_format(FieldReader& fields, std::string_view key, const OptionsContext& context, const Conversation& conversation);
+// What is known of a response format once the conversation is: JSON mode needs the word in it, or the model does not know what is wanted.
+void check_response_format(FieldReader& fields, std::string_view key, const Conversation& conversation);
 
 }  // namespace deepinfer::recipe

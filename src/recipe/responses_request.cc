@@ -508,7 +508,7 @@ std::optional<ParsedRequest> parse_responses_request(const json::object& body, c
   read_items(fields, context, out, conversation, more_tools);
   read_reasoning_options(fields, conversation);
   read_text_options(fields, conversation);
-  check_response_format(fields, "text.format", context.options, conversation);
+  check_response_format(fields, "text.format", conversation);
 
   ToolReader tools(context, problems, conversation, out.tool_names);
   if (const json::array* declared = fields.array("tools")) {
@@ -520,6 +520,7 @@ std::optional<ParsedRequest> parse_responses_request(const json::object& body, c
   read_sampling(fields, context.options, out.options.sampling);
   read_cache_salt(fields, out.options.cache_salt);
   read_retention(fields, out.options.retention);
+  read_output_format(fields, out.options.output_format);
   out.options.single_tool_call = !fields.boolean("parallel_tool_calls").value_or(true);
   if (const std::optional<int64_t> max = fields.integer("max_output_tokens", 1, kMaxInt32)) out.options.max_tokens = static_cast<int32_t>(*max);
   out.options.stream = fields.boolean("stream").value_or(false);

@@ -1,0 +1,179 @@
+#include "recipe/tool_grammar.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+
+#include "recipe/lark_text.h"
+
+namespace deepinfer::recipe {
+namespace json = boost::json;
+namespace {
+
+// What a raw text may be, as a terminal that ends with the "</" behind it: a longer terminal would swallow a separate one.
+constexpr std::string_view kAnyText = R"(/(?s:.*)<\//)";
+
+constexpr std::string_view kAnnotations[] = {"type", "title", "description", "default", "examples", "$comment"};
+
+bool is_annotation(std::string_view key) { return std::find(std::begin(kAnnotations), std::end(kAnnotations), key) != std::end(kAnnotations); }
+
+std::string quoted(std::string_view text) { return lark_string(text); }
+
+class Writer {
+ public:
+  explicit Writer(const ToolGrammar& wanted) : wanted_(wanted), mark_(fmt::format("<[{}]>", wanted.dsml)) {}
+
+  std::string write() {
+    std::string calls;
+    for (size_t i = 0; i < wanted_.tools.size(); ++i) calls += fmt::format("{}call_{}", i > 0 ? " | " : "", i);
+    const std::string more = wanted_.single_call ? "" : fmt::format(R"( ("\n<" {} call)*)", mark_);
+    const std::string rest = fmt::format(R"({0} call{1} "\n</" {0} {2})", mark_, more, quoted(fmt::format("{}>", wanted_.names.block)));
+    const std::string opening = fmt::format(R"({} {} "\n<")", mark_, quoted(fmt::format("{}>", wanted_.names.block)));
+    if (wanted_.opened) {
+      grammar_ = fmt::format("start: \"<\" {}\n", rest);
+    } else if (wanted_.answer != nullptr) {
+      add_schema("answer", *wanted_.answer, "the response format");
+      grammar_ = fmt::format("start: @answer | \"\\n\\n<\" {} {}\n", opening, rest);
+    } else {
+      grammar_ = fmt::format("start: TEXT | BEFORE {} {}\nTEXT: /(?s:.*)/\nBEFORE: /(?s:.*)\\n\\n</\n", opening, rest);
+    }
+    grammar_ += fmt::format("call: {}\n", calls);
+    for (size_t i = 0; i < wanted_.tools.size(); ++i) add_tool(wanted_.tools[i], i);
+    return json::serialize(json::object{{"kind", "lark"}, {"grammar", grammar_}, {"schemas", std::move(schemas_)}});
+  }
+
+ private:
+  void add_schema(std::string_view name, const json::value& schema, std::string_view label) {
+    schemas_.push_back(json::object{{"name", name}, {"schema", schema}, {"label", label}});
+  }
+
+  void add_tool(const ToolDefinition& tool, size_t index) {
+    const std::string begin = quoted(fmt::format("{} name=\"{}\">", wanted_.names.invoke, tool.name));
+    const std::string end = fmt::format("{} {}", mark_, quoted(fmt::format("{}>", wanted_.names.invoke)));
+    const json::object* parameters = tool.parameters.if_object();
+    const json::object* properties = nullptr;
+    if (parameters != nullptr) {
+      if (const json::value* given = parameters->if_contains("properties")) properties = given->if_object();
+    }
+    std::string body;
+    bool any_required = true;
+    if (!tool.strict.value_or(false) || parameters == nullptr) {
+      body = free_parameters();
+      any_required = false;
+    } else {
+      body = parameters_by_schema(tool, index, *parameters, properties, any_required);
+    }
+    // A call without parameters has an empty line between its tags, or none.
+    const std::string close = any_required ? R"("\n</")" : R"(("\n</" | "\n\n</"))";
+    grammar_ += fmt::format("call_{}: {} {} {} {}\n", index, begin, body, close, end);
+  }
+
+  std::string free_parameters() {
+    if (!has_free_) {
+      has_free_ = true;
+      add_schema("any", json::object(), "any parameter");
+      grammar_ += fmt::format(
+          "free_parameter: \"\\n<\" {0} FREE_NAME ({1} | \" string=\\\"false\\\">\" @any \"</\") {0} {2}\nFREE_NAME: {3} /[^\"\\n<>]+/ \"\\\"\"\n", mark_,
+          raw_value(kAnyText), quoted(fmt::format("{}>", wanted_.names.parameter)), quoted(fmt::format("{} name=\"", wanted_.names.parameter)));
+    }
+    return "free_parameter*";
+  }
+
+  static std::string raw_value(std::string_view terminal) { return fmt::format(R"(" string=\"true\">" {})", terminal); }
+
+  std::string parameters_by_schema(const ToolDefinition& tool, size_t index, const json::object& parameters, const json::object* properties,
+                                   bool& any_required) {
+    // The whole schema is checked as one, so that what cannot be honoured anywhere in it is named with its place. Its rule is not used.
+    add_schema(fmt::format("tool_{}", index), parameters, fmt::format("the tool {}", tool.name));
+    any_required = false;
+    if (properties == nullptr) return "";
+    std::string first, then;
+    for (const auto& [name, schema] : *properties) {
+      const bool required = is_required(parameters, name);
+      any_required |= required;
+      const size_t id = num_parameters_++;
+      grammar_ += fmt::format("parameter_{}: \"\\n<\" {} {} ({}) {} {}\n", id, mark_, quoted(fmt::format("{} name=\"{}\"", wanted_.names.parameter, std::string_view(name))),
+                              values(parameters, schema, id, fmt::format("the parameter {} of the tool {}", std::string_view(name), tool.name)), mark_,
+                              quoted(fmt::format("{}>", wanted_.names.parameter)));
+      (required ? first : then) += fmt::format("parameter_{}{} ", id, required ? "" : "?");
+    }
+    return first + then;
+  }
+
+  static bool is_required(const json::object& parameters, std::string_view name) {
+    const json::value* required = parameters.if_contains("required");
+    const json::array* list = required != nullptr ? required->if_array() : nullptr;
+    return list != nullptr && std::any_of(list->begin(), list->end(), [&](const json::value& one) { return one.is_string() && one.get_string() == name; });
+  }
+
+  // Ways to write a value of the schema.
+  std::string values(const json::object& parameters, const json::value& schema, size_t id, const std::string& label) {
+    if (const std::optional<std::string> raw = raw_text(schema, id)) return raw_value(*raw);
+    json::value with_definitions = schema;
+    if (json::object* object = with_definitions.if_object()) {
+      for (const std::string_view key : {"$defs", "definitions"}) {
+        if (const json::value* definitions = parameters.if_contains(key)) (*object)[key] = *definitions;
+      }
+    }
+    add_schema(fmt::format("value_{}", id), with_definitions, label);
+    return fmt::format(R"(" string=\"false\">" @value_{} "</")", id);
+  }
+
+  // A terminal for texts by a schema that is of a text and says nothing but what can be said of raw text.
+  std::optional<std::string> raw_text(const json::value& value, size_t id) {
+    const json::object* schema = value.if_object();
+    if (schema == nullptr) return std::nullopt;
+    const json::value* type = schema->if_contains("type");
+    if (type == nullptr || *type != "string") return std::nullopt;
+    std::vector<std::string_view> said;
+    for (const auto& [key, unused] : *schema) {
+      if (!is_annotation(key)) said.push_back(key);
+    }
+    if (said.empty()) return std::string(kAnyText);
+    if (said.size() == 1 && said[0] == "enum") return one_of(schema->at("enum").if_array(), id);
+    if (said.size() == 1 && said[0] == "const") {
+      const json::array one = {schema->at("const")};
+      return one_of(&one, id);
+    }
+    const bool lengths = std::all_of(said.begin(), said.end(), [](std::string_view key) { return key == "minLength" || key == "maxLength"; });
+    return lengths ? of_length(*schema) : std::nullopt;
+  }
+
+  std::optional<std::string> one_of(const json::array* texts, size_t id) {
+    if (texts == nullptr || texts->empty()) return std::nullopt;
+    std::string terminal;
+    for (const json::value& text : *texts) {
+      if (!text.is_string()) return std::nullopt;
+      terminal += fmt::format("{}{}", terminal.empty() ? "" : " | ", quoted(fmt::format("{}</", std::string_view(text.get_string()))));
+    }
+    grammar_ += fmt::format("ONE_OF_{}: {}\n", id, terminal);
+    return fmt::format("ONE_OF_{}", id);
+  }
+
+  static std::optional<std::string> of_length(const json::object& schema) {
+    const auto number = [&](std::string_view key) -> std::optional<int64_t> {
+      const json::value* value = schema.if_contains(key);
+      return value != nullptr && value->is_int64() && value->get_int64() >= 0 ? std::optional(value->get_int64()) : std::nullopt;
+    };
+    const std::optional<int64_t> min = number("minLength"), max = number("maxLength");
+    if (schema.contains("minLength") != min.has_value() || schema.contains("maxLength") != max.has_value()) return std::nullopt;
+    if (max && *max < min.value_or(0)) return std::nullopt;
+    return fmt::format(R"(/(?s:.){{{},{}}}<\//)", min.value_or(0), max ? std::to_string(*max) : "");
+  }
+
+  const ToolGrammar& wanted_;
+  const std::string mark_;
+  std::string grammar_;
+  json::array schemas_;
+  size_t num_parameters_ = 0;
+  bool has_free_ = false;
+};
+
+}  // namespace
+
+std::string tool_grammar_spec(const ToolGrammar& wanted) { return Writer(wanted).write(); }
+
+}  // namespace deepinfer::recipe
