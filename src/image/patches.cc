@@ -30,11 +30,11 @@ std::pair<int64_t, int64_t> shrink(double w, double h, const PatchOptions& o) {
 }  // namespace
 
 Result<PatchPlan> plan_patches(int32_t width, int32_t height, const PatchOptions& o) {
-  PatchPlan plan;
+  bool stretch = false;
   double w = width, h = height;
   if (o.max_wh_ratio && w > h * *o.max_wh_ratio) {
     w = std::floor(h * *o.max_wh_ratio);
-    plan.stretch = true;
+    stretch = true;
   }
   if (w * h < static_cast<double>(o.min_pixels)) {
     const double factor = std::sqrt(static_cast<double>(o.min_pixels) / (w * h));
@@ -48,12 +48,16 @@ Result<PatchPlan> plan_patches(int32_t width, int32_t height, const PatchOptions
   if (box_width < o.patch_size || box_height < o.patch_size || cost() > o.max_tokens) {
     return Error{Code::kUnsupported, fmt::format("an image of {} x {} pixels fits no grid of {} positions", width, height, o.max_tokens)};
   }
-  plan.width = static_cast<int32_t>(box_width);
-  plan.height = static_cast<int32_t>(box_height);
-  plan.patch_rows = plan.height / o.patch_size;
-  plan.patch_columns = plan.width / o.patch_size;
-  plan.token_rows = static_cast<int32_t>(grid(box_height));
-  plan.token_columns = static_cast<int32_t>(grid(box_width));
+  PatchPlan plan = plan_of_fitted(static_cast<int32_t>(box_width), static_cast<int32_t>(box_height), o);
+  plan.stretch = stretch;
+  return plan;
+}
+
+PatchPlan plan_of_fitted(int32_t width, int32_t height, const PatchOptions& o) {
+  const auto tokens = [&](int32_t patches) { return (patches + o.downsample_ratio - 1) / o.downsample_ratio; };
+  PatchPlan plan{.width = width, .height = height, .patch_rows = height / o.patch_size, .patch_columns = width / o.patch_size};
+  plan.token_rows = tokens(plan.patch_rows);
+  plan.token_columns = tokens(plan.patch_columns);
   return plan;
 }
 
@@ -61,18 +65,17 @@ Picture fit(const Picture& picture, const PatchPlan& plan) {
   return plan.stretch ? resize_bicubic(picture, plan.width, plan.height) : pad_to(picture, plan.width, plan.height);
 }
 
-std::vector<bf16> make_patches(const Picture& picture, const PatchPlan& plan, const PatchOptions& o) {
-  const Picture fitted = fit(picture, plan);
+std::vector<bf16> make_patches(std::span<const uint8_t> fitted, int32_t fitted_width, const PatchOptions& o) {
   std::array<bf16, 256> value;
   for (size_t v = 0; v < value.size(); ++v) value[v] = to_bf16((static_cast<float>(v) / 255.0f - 0.5f) / 0.5f);
-  const auto side = static_cast<size_t>(o.patch_size), width = static_cast<size_t>(plan.width);
+  const auto side = static_cast<size_t>(o.patch_size), width = static_cast<size_t>(fitted_width), height = fitted.size() / (3 * width);
   std::vector<bf16> patches;
-  patches.reserve(fitted.rgb.size());
-  for (size_t top = 0; top < static_cast<size_t>(plan.height); top += side)
+  patches.reserve(fitted.size());
+  for (size_t top = 0; top < height; top += side)
     for (size_t left = 0; left < width; left += side)
       for (size_t channel = 0; channel < 3; ++channel)
         for (size_t y = top; y < top + side; ++y)
-          for (size_t x = left; x < left + side; ++x) patches.push_back(value[fitted.rgb[(y * width + x) * 3 + channel]]);
+          for (size_t x = left; x < left + side; ++x) patches.push_back(value[fitted[(y * width + x) * 3 + channel]]);
   return patches;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/half.h"
@@ -32,9 +33,14 @@ struct PatchPlan {
 // width, height: of the picture, >= 1. Errors: kUnsupported if the shape fits no grid of max_tokens.
 Result<PatchPlan> plan_patches(int32_t width, int32_t height, const PatchOptions& options);
 
-// [patch_rows * patch_columns, 3 * patch_size^2]: row-major over the grid, a patch channel by channel; x = (v / 255 - 0.5) / 0.5.
-std::vector<bf16> make_patches(const Picture& picture, const PatchPlan& plan, const PatchOptions& options);
-// The picture as make_patches cuts it: [plan.height, plan.width].
+// The plan of a picture that is as large as it has to be: whole patches, at least one.
+PatchPlan plan_of_fitted(int32_t width, int32_t height, const PatchOptions& options);
+
+// The picture as it is cut: [plan.height, plan.width].
 Picture fit(const Picture& picture, const PatchPlan& plan);
+
+// fitted: [height, width, 3] as fit() gives it, whole patches. Returns [patches, 3 * patch_size^2]: row-major over the grid, a patch
+// channel by channel; x = (v / 255 - 0.5) / 0.5.
+std::vector<bf16> make_patches(std::span<const uint8_t> fitted, int32_t width, const PatchOptions& options);
 
 }  // namespace deepinfer::image

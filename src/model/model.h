@@ -105,12 +105,15 @@ struct ModelLimits {
   int32_t max_context = 0;       // 0: the model's own
 };
 
+class ImageEncoder;
+
 class Model {
  public:
   virtual ~Model() = default;
   virtual const ModelInfo& info() const = 0;
   virtual const KvLayout& kv_layout() const = 0;
   virtual StepCost cost(const StepShape& shape) const = 0;
+  virtual const ImageEncoder* image_encoder() const { return nullptr; }  // null: the model reads text only
 
   // Allocates the workspace for steps of at most these sizes. Called once, before the first forward.
   virtual void reserve(const ModelLimits& limits, Workers& workers) = 0;

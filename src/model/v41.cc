@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "base/check.h"
 #include "kernels/block_quantize.h"
 #include "kernels/engram_gate.h"
 #include "kernels/index_select.h"
 #include "kernels/v41_rows.h"
+#include "model/v41_image_encoder.h"
 #include "model/v41_info.h"
 #include "model/v41_step.h"
 
@@ -407,6 +409,7 @@ class V41Model final : public V41 {
         compressed_rope_(config_, true),
         parts_{config_, weights_, engram_, layout_, plain_rope_, compressed_rope_, isa, memory_.get()},
         step_(parts_, buffers_) {
+    if (config_.vision) image_encoder_.emplace(config_, weights_, isa);
     info_.architecture = "deepseek_v41";
     info_.vocab_size = config_.vocab_size;
     info_.max_context = config_.max_position_embeddings;
@@ -422,6 +425,7 @@ class V41Model final : public V41 {
   const ModelInfo& info() const override { return info_; }
   const KvLayout& kv_layout() const override { return layout_.declaration(); }
   StepCost cost(const StepShape& shape) const override { return v41_step_cost(cost_, config_, shape); }
+  const ImageEncoder* image_encoder() const override { return image_encoder_ ? &*image_encoder_ : nullptr; }
   const V41Config& config() const override { return config_; }
   const V41Memory* memory() const override { return memory_.get(); }
   void observe(V41Observer* observer) override { observer_ = observer; }
@@ -450,6 +454,7 @@ class V41Model final : public V41 {
   V41Parts parts_;
   V41Buffers buffers_;
   V41Step step_;
+  std::optional<V41ImageEncoder> image_encoder_;
   ModelInfo info_;
   V41Cost cost_;
   ModelLimits limits_;

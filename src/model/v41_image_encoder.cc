@@ -161,6 +161,11 @@ class Tower {
   FullAttentionScratch attention_;
 };
 
+image::PatchOptions options_of(const V41Config& config) {
+  CHECK(config.vision.has_value());
+  return patch_options(*config.vision);
+}
+
 float gelu(float x) { return 0.5f * x * (1 + std::erf(x * 0.70710678f)); }
 
 }  // namespace
@@ -171,9 +176,7 @@ image::PatchOptions patch_options(const V41Vision& v) {
 }
 
 V41ImageEncoder::V41ImageEncoder(const V41Config& config, const V41Weights& weights, Isa isa)
-    : config_(config), weights_(weights.vision), isa_(isa) {
-  CHECK(config.vision.has_value());
-}
+    : config_(config), weights_(weights.vision), patch_options_(options_of(config)), isa_(isa) {}
 
 std::vector<bf16> V41ImageEncoder::tower(std::span<const bf16> patches, const image::PatchPlan& plan, Workers& workers) const {
   CHECK(static_cast<int64_t>(patches.size()) == int64_t{plan.patch_rows} * plan.patch_columns * weights_.patch.cols);

@@ -10,6 +10,7 @@
 #include "image/patches.h"
 #include "kernels/linear.h"
 #include "kernels/team.h"
+#include "model/image_encoder.h"
 #include "model/v41_config.h"
 #include "model/v41_weights.h"
 
@@ -17,15 +18,15 @@ namespace deepinfer::model {
 
 image::PatchOptions patch_options(const V41Vision& vision);
 
-class V41ImageEncoder {
+class V41ImageEncoder final : public ImageEncoder {
  public:
   // config.vision is there; weights outlive this.
   V41ImageEncoder(const V41Config& config, const V41Weights& weights, Isa isa);
 
-  // patches [plan.patch_rows * plan.patch_columns, 3 * patch_size^2] as image::make_patches gives them. Returns the rows of the picture's
-  // positions in a prompt, [plan.num_tokens(), hidden_size]: image_start; the aligner's rows line by line, image_newline after each;
-  // image_end. Allocates its working memory: a picture is encoded once, before its prompt is computed.
-  std::vector<bf16> encode(std::span<const bf16> patches, const image::PatchPlan& plan, Workers& workers) const;
+  TokenId token_id() const override { return config_.image_token_id; }
+  const image::PatchOptions& patch_options() const override { return patch_options_; }
+  // image_start; the aligner's rows line by line, image_newline after each; image_end.
+  std::vector<bf16> encode(std::span<const bf16> patches, const image::PatchPlan& plan, Workers& workers) const override;
 
   // The two halves, for tests: the tower's output [patches, vision hidden]; the aligner's [token_rows * token_columns, hidden_size].
   std::vector<bf16> tower(std::span<const bf16> patches, const image::PatchPlan& plan, Workers& workers) const;
@@ -34,6 +35,7 @@ class V41ImageEncoder {
  private:
   const V41Config& config_;
   const V41VisionWeights& weights_;
+  const image::PatchOptions patch_options_;
   Isa isa_;
 };
 
