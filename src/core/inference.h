@@ -69,6 +69,7 @@ struct InferenceStats {
   uint64_t requests_total = 0, requests_finished_total = 0, requests_cancelled_total = 0, requests_failed_total = 0;
   uint64_t prompt_tokens_total = 0, prefix_hit_tokens_total = 0, generation_tokens_total = 0;
   uint64_t preemptions_total = 0, steps_total = 0;
+  uint64_t images_encoded_total = 0, images_reused_total = 0;  // pictures that a step needed: computed, or found in memory
   CacheStats cache;                    // of the store on disk
   double estimated_queue_seconds = 0;  // how long a request submitted now would wait, from measured rates
 };
@@ -81,6 +82,7 @@ struct ModelCard {
   int32_t max_context = 0;     // tokens, prompt and output together
   int64_t created_unix_s = 0;  // time the weights file was last changed
   std::vector<TokenId> stop_token_ids;  // the model's own end tokens
+  TokenId image_token_id = -1;          // of every position of a picture; -1: the model reads text only
 };
 
 class Inference {
@@ -92,9 +94,15 @@ class Inference {
   virtual Result<> prepare(const Constraint& constraint) = 0;
 
   // Queues a request; its events go to `sink`, the first possibly before this returns. Thread-safe; never blocks on a step.
-  // Errors: prepare()'s; kInvalidArgument (a parameter or token out of range; a prompt that can never fit, with what it would need),
-  // kResourceExhausted (the queue is full), kUnavailable (draining).
+  // Errors: prepare()'s; kInvalidArgument (a parameter or token out of range; a prompt that can never fit, with what it would need; an
+  // image that is not where its tokens are), kResourceExhausted (the queue is full; images of the requests inside take too much memory),
+  // kUnavailable (draining).
   virtual Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) = 0;
+
+  // A picture as the model takes it, from the bytes of an image file; for Request::images. Thread-safe; decodes on the caller's thread.
+  // Errors: kUnsupported (a model that reads text only, a format that is not known, a shape that fits no grid), kResourceExhausted (a
+  // limit on bytes or pixels, checked before anything is decoded), kCorruption.
+  virtual Result<std::shared_ptr<const InputImage>> read_image(std::span<const std::byte> file) const = 0;
 
   // Ends a request (all choices) within one step. Unknown or finished ids are ignored. Thread-safe.
   virtual void cancel(RequestId id) = 0;

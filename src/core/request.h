@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/input_image.h"
+
 namespace deepinfer {
 
 using TokenId = int32_t;
@@ -49,6 +51,7 @@ struct Constraint {
 
 struct Request {
   std::vector<TokenId> prompt;  // not empty
+  std::vector<ImageSpan> images;  // in it, ascending
   SamplingParams sampling;
   Constraint constraint;        // of every choice
   int32_t n = 1;                // choices, 1..kMaxChoices; they share the prompt's blocks

@@ -62,10 +62,9 @@ BlockLoader::Chain BlockLoader::find_chain(const SequenceState& first) {
     return true;
   };
   for (size_t i = 0; i < num_findable; ++i) {
-    const std::span<const TokenId> tokens = std::span(first.tokens).subspan(i * size, size);
     const kv::BlockKey parent = i == 0 ? first.root : out.keys.back();
-    if (take(out.has_cut ? kv::block_key(parent, tokens) : first.keys[i])) continue;
-    if (!may_cut_before(i) || !take(kv::block_key(kv::replay_key(parent), tokens))) break;
+    if (take(out.has_cut ? first.key_after(parent, i, block_tokens_) : first.keys[i])) continue;
+    if (!may_cut_before(i) || !take(first.key_after(kv::replay_key(parent), i, block_tokens_))) break;
     out.has_cut = true;
   }
   return out;

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "base/units.h"
+#include "engine/image_reader.h"
 #include "kv/segment_format.h"
+#include "model/image_encoder.h"
 
 namespace deepinfer::engine {
 namespace {
@@ -18,11 +20,19 @@ constexpr int kComputationVersion = 1;
 // Running requests and the one that is half admitted come on top of those that wait.
 int32_t max_num_requests(const EngineOptions& options) { return options.max_waiting_requests + options.max_num_sequences + 1; }
 
-EngineOptions with_card(EngineOptions options, const model::ModelInfo& info, int32_t max_context) {
+EngineOptions with_card(EngineOptions options, const model::Model& model, int32_t max_context) {
+  const model::ModelInfo& info = model.info();
   options.card.architecture = info.architecture;
   options.card.vocab_size = info.vocab_size;
   options.card.max_context = max_context;
+  options.card.image_token_id = model.image_encoder() != nullptr ? model.image_encoder()->token_id() : -1;
   return options;
+}
+
+uint64_t pixel_bytes(const Request& request) {
+  uint64_t total = 0;
+  for (const ImageSpan& span : request.images) total += span.image->rgb.size();
+  return total;
 }
 
 }  // namespace
@@ -59,11 +69,12 @@ StepperOptions Engine::stepper_options(const EngineOptions& options, const Limit
           .max_num_requests = max_num_requests(options),
           .max_context = limits.max_context,
           .num_blocks = limits.num_blocks,
-          .bounded_replay = options.bounded_replay};
+          .bounded_replay = options.bounded_replay,
+          .image_cache_bytes = options.image_cache_bytes};
 }
 
 Engine::Engine(std::unique_ptr<model::Model> model, Workers& workers, const Clock& clock, EngineOptions options, const Limits& limits, kv::Arena arena)
-    : options_(with_card(std::move(options), model->info(), limits.max_context)),
+    : options_(with_card(std::move(options), *model, limits.max_context)),
       model_(std::move(model)),
       clock_(clock),
       stepper_(*model_, workers, clock, std::move(arena), stepper_options(options_, limits)) {
@@ -89,14 +100,18 @@ RequestLimits Engine::request_limits() const {
           .model_max_context = options_.max_context > 0 ? std::min(own, options_.max_context) : own,
           .block_tokens = layout.block_tokens,
           .block_bytes = layout.block_bytes,
-          .model_stop_tokens = options_.card.stop_token_ids};
+          .model_stop_tokens = options_.card.stop_token_ids,
+          .image_encoder = model_->image_encoder()};
 }
 
-Result<> Engine::check_open() const {
+Result<> Engine::check_open(uint64_t image_bytes) const {
   if (draining_) return Error{Code::kUnavailable, "the server is shutting down"};
   const uint64_t num_waiting = num_accepted_ - num_started_;
   if (num_waiting >= static_cast<uint64_t>(options_.max_waiting_requests)) {
     return Error{Code::kResourceExhausted, "the queue is full: " + std::to_string(num_waiting) + " requests are waiting"};
+  }
+  if (image_bytes > 0 && image_bytes_ + image_bytes > options_.max_image_bytes) {
+    return Error{Code::kResourceExhausted, "the images of the requests inside take " + format_size(image_bytes_) + "; the limit is " + format_size(options_.max_image_bytes)};
   }
   return {};
 }
@@ -114,12 +129,19 @@ Result<> Engine::prepare(const Constraint& constraint) {
   return {};
 }
 
+Result<std::shared_ptr<const InputImage>> Engine::read_image(std::span<const std::byte> file) const {
+  const model::ImageEncoder* encoder = model_->image_encoder();
+  if (encoder == nullptr) return Error{Code::kUnsupported, "this model reads text only"};
+  return engine::read_image(file, encoder->patch_options(), options_.image_limits);
+}
+
 Result<RequestId> Engine::submit(Request request, std::shared_ptr<EventSink> sink) {
   const RequestLimits limits = request_limits();
   DI_TRY(check_request(request, limits));
+  const uint64_t image_bytes = pixel_bytes(request);
   {
     MutexLock lock(mu_);  // before the work of hashing the prompt
-    DI_TRY(check_open());
+    DI_TRY(check_open(image_bytes));
   }
   const RequestId id = next_id_.fetch_add(1, std::memory_order_relaxed);
   const std::string salt = options_.prefix_cache ? request.cache_salt : "request " + std::to_string(id);
@@ -136,8 +158,9 @@ Result<RequestId> Engine::submit(Request request, std::shared_ptr<EventSink> sin
   }
   {
     MutexLock lock(mu_);
-    DI_TRY(check_open());
+    DI_TRY(check_open(image_bytes));
     alive_.emplace(id, state.get());
+    image_bytes_ += image_bytes;
     inbox_.push_back(std::move(state));
     num_accepted_ += 1;
   }
@@ -223,7 +246,10 @@ bool Engine::exchange() {
   bool cancel_asked = false, go_on = true;
   {
     MutexLock lock(mu_);
-    for (const auto& request : ended_) alive_.erase(request->id);
+    for (const auto& request : ended_) {
+      alive_.erase(request->id);
+      image_bytes_ -= request->image_bytes;
+    }
     published_ = stats;
     num_started_ = stepper_.num_started();
     if (!stepper_.can_step()) wait_for_work();

@@ -24,6 +24,7 @@
 #include "engine/request_state.h"
 #include "engine/stepper.h"
 #include "grammar/grammar_cache.h"
+#include "image/decode.h"
 #include "model/model.h"
 
 namespace deepinfer::engine {
@@ -46,6 +47,9 @@ struct EngineOptions {
   std::vector<std::string> retention_classes;  // of the store, by StoreTag::retention
   // Compiles requests' constraints; outlives the engine. Null: such requests are refused.
   grammar::GrammarCache* grammars = nullptr;
+  image::DecodeLimits image_limits{};    // of one image file
+  uint64_t image_cache_bytes = uint64_t{256} << 20;  // what was computed from pictures, kept for those who send them again
+  uint64_t max_image_bytes = uint64_t{1} << 30;      // pixels of accepted requests; beyond: kResourceExhausted
   bool prefix_cache = true;              // off: a request finds only its own blocks (its further choices', its own after preemption)
 };
 
@@ -63,6 +67,7 @@ class Engine final : public Inference {
 
   Result<> prepare(const Constraint& constraint) override;
   Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) override;
+  Result<std::shared_ptr<const InputImage>> read_image(std::span<const std::byte> file) const override;
   void cancel(RequestId id) override { cancel_choices(id, kAllChoices); }
   void cancel_choice(RequestId id, int32_t choice) override { cancel_choices(id, choice_mask(choice)); }
   InferenceStats stats() const override;
@@ -82,7 +87,7 @@ class Engine final : public Inference {
 
   RequestLimits request_limits() const;
   Result<std::shared_ptr<const grammar::Grammar>> compile(const Constraint& constraint);
-  Result<> check_open() const REQUIRES(mu_);
+  Result<> check_open(uint64_t image_bytes) const REQUIRES(mu_);
   void cancel_choices(RequestId id, ChoiceMask choices);
   void run();
   kv::StoreTag store_tag(const Request& request) const;
@@ -100,6 +105,7 @@ class Engine final : public Inference {
   std::unordered_map<RequestId, RequestState*> alive_ GUARDED_BY(mu_);  // found by id, never iterated
   InferenceStats published_ GUARDED_BY(mu_);                            // as of the last step
   uint64_t num_accepted_ GUARDED_BY(mu_) = 0, num_started_ GUARDED_BY(mu_) = 0;
+  uint64_t image_bytes_ GUARDED_BY(mu_) = 0;  // of the pixels of all requests inside
   bool blocks_came_ GUARDED_BY(mu_) = false;  // from the store
   bool cancel_asked_ GUARDED_BY(mu_) = false, draining_ GUARDED_BY(mu_) = false, stopping_ GUARDED_BY(mu_) = false;
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/units.h"
+#include "engine/image_reader.h"
 #include "engine/sampler.h"
 
 namespace deepinfer::engine {
@@ -64,6 +65,42 @@ Result<> check_fits(size_t num_prompt_tokens, const RequestLimits& limits) {
   return invalid(need + "that is " + bytes_for(needed) + " of KV memory, and there are " + bytes_for(static_cast<uint64_t>(limits.max_context)));
 }
 
+Result<> check_images(const Request& request, const RequestLimits& limits) {
+  if (request.images.empty()) return {};
+  if (limits.image_encoder == nullptr) return invalid("this model reads text only");
+  int64_t end = 0;
+  for (const ImageSpan& span : request.images) {
+    const bool fits = span.image != nullptr && is_fitted(*span.image, limits.image_encoder->patch_options());
+    if (!fits) return invalid("an image has not the size that the model reads");
+    const int64_t start = span.start;
+    if (start < end || start + span.image->num_tokens > static_cast<int64_t>(request.prompt.size())) return invalid("images do not stand one after the other in the prompt");
+    end = start + span.image->num_tokens;
+    const TokenId token = limits.image_encoder->token_id();
+    const auto first = request.prompt.begin();
+    if (!std::all_of(first + start, first + end, [token](TokenId t) { return t == token; })) {
+      return invalid("an image stands where the prompt has other tokens than " + std::to_string(token));
+    }
+  }
+  return {};
+}
+
+// Pictures in memory are found by those who would find each other's blocks.
+Digest256 image_key(const kv::BlockKey& root, const Digest256& digest) {
+  return blake2b_256(std::as_bytes(std::span(digest.bytes)), std::as_bytes(std::span(root.bytes)));
+}
+
+std::vector<sched::Media> add_images(std::vector<ImageSpan> images, const kv::BlockKey& root, RequestState& state) {
+  std::vector<sched::Media> media;
+  for (ImageSpan& span : images) {
+    media.push_back({.start = span.start, .num_tokens = span.image->num_tokens, .digest = span.image->digest});
+    state.image_rows.push_back({.start = span.start, .num_rows = span.image->num_tokens});
+    state.image_bytes += span.image->rgb.size();
+    const Digest256 key = image_key(root, span.image->digest);
+    state.images.push_back({.span = std::move(span), .key = key, .rows = nullptr});
+  }
+  return media;
+}
+
 }  // namespace
 
 Result<> check_request(const Request& request, const RequestLimits& limits) {
@@ -74,7 +111,8 @@ Result<> check_request(const Request& request, const RequestLimits& limits) {
     DI_TRY(check_tokens("constraint.begins_after", {&request.constraint.begins_after, 1}, limits.vocab_size));
   }
   DI_TRY(check_fits(request.prompt.size(), limits));
-  return check_tokens("the prompt", request.prompt, limits.vocab_size);
+  DI_TRY(check_tokens("the prompt", request.prompt, limits.vocab_size));
+  return check_images(request, limits);
 }
 
 std::unique_ptr<RequestState> make_request_state(RequestId id, Request request, std::shared_ptr<EventSink> sink,
@@ -92,6 +130,7 @@ std::unique_ptr<RequestState> make_request_state(RequestId id, Request request, 
 
   const auto num_prompt = static_cast<int32_t>(request.prompt.size());
   const int32_t max_num_tokens = num_prompt + std::min(state->sampling.max_tokens, limits.max_context - num_prompt);
+  std::vector<sched::Media> media = add_images(std::move(request.images), root, *state);
   state->choices = std::vector<SequenceState>(static_cast<size_t>(request.n));
   for (size_t i = 0; i < state->choices.size(); ++i) {
     SequenceState& choice = state->choices[i];
@@ -99,7 +138,7 @@ std::unique_ptr<RequestState> make_request_state(RequestId id, Request request, 
     choice.choice = static_cast<int32_t>(i);
     const uint64_t order = id * kMaxChoices + i;
     if (i == 0) {
-      choice.prepare(order, std::move(request.prompt), max_num_tokens, root, limits.block_tokens);
+      choice.prepare(order, std::move(request.prompt), max_num_tokens, root, limits.block_tokens, std::move(media));
     } else {
       choice.prepare_sibling(order, state->choices.front(), max_num_tokens, limits.block_tokens);
     }

@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "core/inference.h"
+#include "engine/image_cache.h"
 #include "engine/token_counts.h"
 #include "grammar/grammar.h"
 #include "kv/block_key.h"
 #include "kv/block_store.h"
+#include "model/model.h"
 #include "sched/sequence.h"
 
 namespace deepinfer::engine {
@@ -38,6 +40,15 @@ struct SequenceState : sched::Sequence {
   int32_t num_output_tokens() const { return num_tokens() - num_prompt_tokens; }
 };
 
+// A picture of a prompt, and its rows while a step may need them.
+struct RequestImage {
+  ImageSpan span;
+  Digest256 key;          // in the ImageCache
+  ImageCache::Rows rows;  // null: not needed, or not yet
+
+  int32_t end() const { return span.start + span.image->num_tokens; }
+};
+
 struct RequestState {
   RequestId id = 0;
   SamplingParams sampling;
@@ -49,6 +60,7 @@ struct RequestState {
   TokenId constraint_begins_after = -1;  // see Constraint
 
   kv::StoreTag store_tag;  // how its blocks are filed on disk
+  uint64_t image_bytes = 0;  // of the pixels that it holds
 
   // Engine thread only.
   bool loading = false;          // waits for blocks from the store; the scheduler does not know it yet
@@ -56,6 +68,8 @@ struct RequestState {
   int32_t match_age_s = -1;      // Usage's
   bool started = false;         // a step has run some of it
   bool prompt_counted = false;  // in the prompt totals
+  std::vector<RequestImage> images;          // ascending
+  std::vector<model::ImageRows> image_rows;  // [images.size()], as a step gets them
   bool failed = false;
   bool cancelled_whole = false;  // unfinished choices were ended by cancel() or stop()
   int32_t num_unfinished = 0;   // choices
@@ -69,6 +83,7 @@ struct RequestLimits {
   int32_t block_tokens;
   int64_t block_bytes;
   std::span<const TokenId> model_stop_tokens;
+  const model::ImageEncoder* image_encoder = nullptr;  // null: the model reads text only
 };
 
 // kInvalidArgument with what is wrong, or, for a prompt that can never fit, with what it would need. max_tokens is a cap: what the context

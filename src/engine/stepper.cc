@@ -22,6 +22,13 @@ bool follow_constraint(SequenceState& sequence, TokenId token) {
   return true;
 }
 
+// The pictures of a request that have a position in [begin, end): a piece of its list.
+std::span<RequestImage> images_between(RequestState& request, int32_t begin, int32_t end) {
+  const auto first = std::find_if(request.images.begin(), request.images.end(), [&](const RequestImage& image) { return image.end() > begin; });
+  const auto last = std::find_if(first, request.images.end(), [&](const RequestImage& image) { return image.span.start >= end; });
+  return {first, last};
+}
+
 bool is_alive(const sched::Sequence& sequence) { return sequence.state != State::kEnded; }
 
 sched::Replay replay_of(const model::KvLayout& layout, bool bounded) {
@@ -66,6 +73,7 @@ Stepper::Stepper(model::Model& model, Workers& workers, const Clock& clock, kv::
   logits_ = std::make_unique_for_overwrite<float[]>(max_sequences * vocab_size);
   requests_.reserve(static_cast<size_t>(options.max_num_requests));
   ended_.reserve(static_cast<size_t>(options.max_num_requests));
+  if (model.image_encoder() != nullptr) images_ = std::make_unique<ImageCache>(*model.image_encoder(), options.image_cache_bytes);
   model.reserve({.max_rows = options.max_num_batched_tokens,
                  .max_sequences = options.max_num_sequences,
                  .max_logit_rows = options.max_num_sequences,
@@ -100,15 +108,45 @@ void Stepper::take_loaded() {
 void Stepper::step() {
   const int64_t begin_ns = clock_.now_ns();
   const StepPlan& plan = scheduler_.next_step();
+  if (images_) encode_images(plan);
   build_batch(plan);
   model_.forward({.tokens = tokens_, .sequences = sequences_, .logit_rows = logit_rows_}, arena_.data(), logits_.get(), workers_);
   scheduler_.complete_step();
+  if (images_) release_images(plan);
   if (loader_) publish_filled(plan);
   sample(plan);
   for (const StepPlan::Entry& entry : plan.entries) count_prompt(state_of(*entry.sequence));
   for (size_t i = 0; i < sampled_.size(); ++i) deliver(*sampled_[i], samples_[i]);
   totals_.steps_total += 1;
   record_rates(plan, begin_ns);
+}
+
+// Before the step, those that its rows meet and no others: of a prompt that was found in the cache most are never looked at.
+void Stepper::encode_images(const StepPlan& plan) {
+  for (const StepPlan::Entry& entry : plan.entries) {
+    RequestState& request = *state_of(*entry.sequence).request;
+    const int32_t start = entry.sequence->num_computed_tokens;
+    for (RequestImage& image : images_between(request, start, start + entry.num_tokens)) {
+      if (image.rows) continue;
+      image.rows = images_->rows(image.key, *image.span.image, workers_);
+      request.image_rows[static_cast<size_t>(&image - request.images.data())].rows = image.rows->data();
+    }
+  }
+  totals_.images_encoded_total = images_->num_encoded();
+  totals_.images_reused_total = images_->num_reused();
+}
+
+// Rows that every choice has behind it. A preemption or a replay may want them once more: then they are asked for again.
+void Stepper::release_images(const StepPlan& plan) {
+  for (const StepPlan::Entry& entry : plan.entries) {
+    RequestState& request = *state_of(*entry.sequence).request;
+    for (RequestImage& image : request.images) {
+      const auto passed = [&](const SequenceState& choice) { return !is_alive(choice) || choice.num_computed_tokens >= image.end(); };
+      if (!image.rows || !std::all_of(request.choices.begin(), request.choices.end(), passed)) continue;
+      image.rows = nullptr;
+      request.image_rows[static_cast<size_t>(&image - request.images.data())].rows = nullptr;
+    }
+  }
 }
 
 void Stepper::build_batch(const StepPlan& plan) {
@@ -136,6 +174,9 @@ void Stepper::build_batch(const StepPlan& plan) {
 model::SequenceRows Stepper::rows_of(const SequenceState& sequence, int32_t num_rows) const {
   const int32_t start = sequence.num_computed_tokens;
   model::SequenceRows rows{.first_row = static_cast<int32_t>(tokens_.size()), .num_rows = num_rows, .start = start, .block_table = sequence.blocks};
+  RequestState& request = *sequence.request;
+  const std::span<RequestImage> images = images_between(request, start, start + num_rows);
+  if (!images.empty()) rows.images = std::span(request.image_rows).subspan(static_cast<size_t>(images.data() - request.images.data()), images.size());
   const model::KvLayout& layout = model_.kv_layout();
   if (layout.state_bytes == 0) return rows;
   rows.state = arena_.data() + options_.num_blocks * layout.block_bytes + sequence.state_slot * layout.state_bytes;

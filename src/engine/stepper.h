@@ -1,6 +1,6 @@
 // engine/stepper.h: everything that a step needs, and the step: plan, forward, name the full blocks, sample, tell the sinks. Owns
 // scheduler, block pool, arena, buffers and all accepted requests. One thread (the engine's; a test's own); after construction a
-// step allocates nothing. What enters a step is in the requests alone, so their events do not depend on what else runs.
+// step allocates nothing but what images need (image_cache.h). What enters a step is in the requests alone, so their events do not depend on what else runs.
 //
 // A constrained row's mask is computed where the row is sampled, by the thread that samples it: the forward pass has all cores, so there
 // is nothing that it could run beside. The grammar engine allocates; all else keeps what is said above.
@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "core/inference.h"
 #include "engine/block_loader.h"
+#include "engine/image_cache.h"
 #include "engine/rate_meter.h"
 #include "engine/request_state.h"
 #include "engine/sampler.h"
@@ -33,6 +34,7 @@ struct StepperOptions {
   int32_t max_context;
   int32_t num_blocks;
   bool bounded_replay = true;  // see EngineOptions
+  uint64_t image_cache_bytes = uint64_t{256} << 20;
 };
 
 class Stepper {
@@ -63,6 +65,8 @@ class Stepper {
   uint64_t num_started() const { return num_started_; }  // requests that a step has run, or that ended before
 
  private:
+  void encode_images(const sched::StepPlan& plan);
+  void release_images(const sched::StepPlan& plan);
   void build_batch(const sched::StepPlan& plan);
   model::SequenceRows rows_of(const SequenceState& sequence, int32_t num_rows) const;
   void sample(const sched::StepPlan& plan);
@@ -100,6 +104,7 @@ class Stepper {
   int32_t num_decode_rows_ = 0;
   std::vector<int32_t> num_named_;  // [entries of the plan]: blocks that were named before the step
 
+  std::unique_ptr<ImageCache> images_;   // null: the model reads text only
   std::unique_ptr<BlockLoader> loader_;  // null: no store
   std::vector<RequestState*> loaded_;
   std::vector<std::unique_ptr<RequestState>> requests_, ended_;

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <tuple>
+#include <utility>
 
 #include "engine/fake_model.h"
 #include "engine/schedules.h"
@@ -79,6 +81,35 @@ TEST(Stepper, ABoundedReplayFromTheBeginningIsExact) {
   EXPECT_TRUE(answer(20, 8, true).same_output(answer(20, 0, true)));
   EXPECT_TRUE(answer(20, 12, false).same_output(answer(20, 0, false)));
   EXPECT_FALSE(answer(20, 12, true).same_output(answer(20, 0, true)));
+}
+
+// Pictures of 1 x 1 to 4 x 4 positions, two of which differ by one pixel.
+std::vector<std::shared_ptr<const InputImage>> some_images() {
+  std::vector<std::shared_ptr<const InputImage>> images;
+  const FakeImageEncoder encoder;
+  for (const auto& [width, height, value] : {std::tuple{2, 2, 0}, {4, 2, 10}, {8, 8, 20}, {8, 8, 21}, {3, 7, 99}}) {
+    image::Picture picture{.width = width, .height = height, .rgb = std::vector<uint8_t>(static_cast<size_t>(width * height * 3), 20)};
+    picture.rgb.back() = static_cast<uint8_t>(value);
+    images.push_back(fit_image(picture, encoder.patch_options()).value());
+  }
+  return images;
+}
+
+// Pictures cross blocks, chunks, cuts and windows; they are found in the cache with their text, computed again after a preemption, and seen
+// by several choices. The model takes a picture's rows for its tokens, and does not take less.
+TEST(Stepper, SameBitsWithPicturesUnderRandomSchedules) {
+  for (const auto& [window, bounded] : {std::pair{0, true}, {7, false}, {7, true}, {2, true}}) {
+    SCOPED_TRACE("window " + std::to_string(window) + (bounded ? ", bounded" : ", exact"));
+    const auto make = [window = window](Workers&) { return std::make_unique<FakeModel>(FakeModelOptions{.window = window, .vision = true}); };
+    ScheduleTotals totals;
+    for (uint64_t seed = 0; seed < 15; ++seed) {
+      check_schedule(make, seed, {.num_requests = 14, .max_tokens_in_all = 100, .bounded_replay = bounded, .images = some_images(), .image_token = 96}, totals);
+      if (HasFatalFailure()) return;
+    }
+    EXPECT_GT(totals.num_preemptions, 20u);
+    EXPECT_GT(totals.num_hit_tokens, 300u);
+    EXPECT_EQ(totals.num_cuts > 0, window > 0 && bounded);
+  }
 }
 
 TEST(Stepper, FurtherChoicesComputeThePromptsEndOnly) {

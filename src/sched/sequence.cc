@@ -8,13 +8,14 @@
 namespace deepinfer::sched {
 
 void Sequence::prepare(uint64_t arrival, std::vector<TokenId> prompt, int32_t max_num_tokens, const kv::BlockKey& chain_root,
-                       int32_t block_tokens) {
+                       int32_t block_tokens, std::vector<Media> in_prompt) {
   CHECK(!prompt.empty());
   CHECK(static_cast<size_t>(max_num_tokens) >= prompt.size());
   order = arrival;
   tokens = std::move(prompt);
   num_prompt_tokens = num_tokens();
   root = chain_root;
+  media = std::move(in_prompt);
   const auto max_num_blocks = static_cast<size_t>((max_num_tokens + block_tokens - 1) / block_tokens);
   tokens.reserve(static_cast<size_t>(max_num_tokens));
   blocks.reserve(max_num_blocks);
@@ -30,6 +31,7 @@ void Sequence::prepare_sibling(uint64_t arrival, Sequence& first, int32_t max_nu
   num_prompt_tokens = first.num_prompt_tokens;
   first_choice = &first;
   root = first.root;
+  media = first.media;
   const auto max_num_blocks = static_cast<size_t>((max_num_tokens + block_tokens - 1) / block_tokens);
   tokens.reserve(static_cast<size_t>(max_num_tokens));
   tokens.assign(first.tokens.begin(), first.tokens.end());
@@ -39,13 +41,21 @@ void Sequence::prepare_sibling(uint64_t arrival, Sequence& first, int32_t max_nu
   cuts.reserve(static_cast<size_t>(num_prompt_tokens / block_tokens));
 }
 
+kv::BlockKey Sequence::key_after(const kv::BlockKey& parent, size_t block_idx, int32_t block_tokens) const {
+  const int32_t begin = static_cast<int32_t>(block_idx) * block_tokens, end = begin + block_tokens;
+  std::vector<kv::BlockMedia> inside;
+  for (const Media& item : media) {
+    if (item.start < end && item.start + item.num_tokens > begin) inside.push_back({.offset = item.start - begin, .digest = item.digest});
+  }
+  return kv::block_key(parent, std::span(tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(block_tokens)), inside);
+}
+
 const kv::BlockKey& Sequence::key(size_t block_idx, int32_t block_tokens) {
   DCHECK(block_idx <= keys.size());
   if (block_idx < keys.size()) return keys[block_idx];
-  const auto size = static_cast<size_t>(block_tokens);
   kv::BlockKey parent = block_idx == 0 ? root : keys.back();
   if (std::binary_search(cuts.begin(), cuts.end(), static_cast<int32_t>(block_idx) * block_tokens)) parent = kv::replay_key(parent);
-  return keys.emplace_back(kv::block_key(parent, std::span(tokens).subspan(block_idx * size, size)));
+  return keys.emplace_back(key_after(parent, block_idx, block_tokens));
 }
 
 void Sequence::add_cut(int32_t block_idx, int32_t block_tokens) {

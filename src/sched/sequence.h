@@ -23,18 +23,26 @@ struct Replay {
   bool exact = true;
 };
 
+// Something else than text in a prompt, a picture mostly, that takes positions [start, start + num_tokens).
+struct Media {
+  int32_t start = 0, num_tokens = 0;
+  Digest256 digest;
+};
+
 struct Sequence {
   enum class State : uint8_t { kNew, kWaiting, kRunning, kEnded };
 
   // Set before submission. `tokens` is the prompt, not empty; `root` is where its chain of block keys starts. Reserves room for
-  // max_num_tokens tokens, so that growing to there allocates nothing, and names the prompt's full blocks.
-  void prepare(uint64_t arrival, std::vector<TokenId> prompt, int32_t max_num_tokens, const kv::BlockKey& root, int32_t block_tokens);
+  // max_num_tokens tokens, so that growing to there allocates nothing, and names the prompt's full blocks. in_prompt: ascending.
+  void prepare(uint64_t arrival, std::vector<TokenId> prompt, int32_t max_num_tokens, const kv::BlockKey& root, int32_t block_tokens,
+               std::vector<Media> in_prompt = {});
   // The same for another choice of the same request, whose prompt waits until `first` has computed it.
   void prepare_sibling(uint64_t arrival, Sequence& first, int32_t max_num_tokens, int32_t block_tokens);
 
   uint64_t order = 0;           // arrival: unique, the older the smaller
   std::vector<TokenId> tokens;  // prompt, then output
   int32_t num_prompt_tokens = 0;
+  std::vector<Media> media;     // in the prompt, ascending
   const Sequence* first_choice = nullptr;  // of whom it waits to find the prompt's blocks; outlives this
 
   // The scheduler's, read-only for others.
@@ -61,6 +69,8 @@ struct Sequence {
   // Rows that can be next: to the next cut or to the end.
   int32_t num_next_rows() const { return (in_last_segment() ? num_tokens() : cuts[num_cuts_passed]) - num_computed_tokens; }
 
+  // The key that full block `block_idx` has after the blocks that `parent` names. Allocates where a picture stands in the block.
+  kv::BlockKey key_after(const kv::BlockKey& parent, size_t block_idx, int32_t block_tokens) const;
   // The key of full block `block_idx`, at most one more than are known.
   const kv::BlockKey& key(size_t block_idx, int32_t block_tokens);
   void add_cut(int32_t block_idx, int32_t block_tokens);  // after all others; forgets the keys from there on

@@ -5,6 +5,8 @@
 // With a window it has state too, as DeepSeek-V4.1 has: two encoder layers, each of which hashes the last `window` rows of the one before,
 // leave the row's KV; a decoder layer with a window of its own hashes that of all rows. So what follows a bounded replay depends on
 // where its windows began.
+//
+// With vision a picture's rows are hashes of its pixels, and a row of one is hashed instead of its token.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +18,8 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/hash.h"
+#include "model/image_encoder.h"
 #include "model/model.h"
 
 namespace deepinfer::engine {
@@ -27,6 +31,27 @@ struct FakeModelOptions {
   TokenId poison = -1;  // a row of this token has NaN logits
   int32_t step_us = 0;  // how long a step takes at least
   int32_t window = 0;   // rows that a window holds
+  bool vision = false;
+};
+
+// Pictures of 2 x 2 pixels a position; token 96 stands for them.
+class FakeImageEncoder final : public model::ImageEncoder {
+ public:
+  static constexpr int64_t kHidden = 4;  // a row is one hash
+  TokenId token_id() const override { return 96; }
+  const image::PatchOptions& patch_options() const override { return options_; }
+  std::vector<bf16> encode(std::span<const bf16> patches, const image::PatchPlan& plan, Workers&) const override {
+    std::vector<bf16> rows(static_cast<size_t>(plan.num_tokens() * kHidden));
+    const uint64_t seed = xxh3_64(std::as_bytes(patches));
+    for (int32_t i = 0; i < plan.num_tokens(); ++i) {
+      const uint64_t hash = xxh3_64(std::as_bytes(std::span(&i, 1)), seed);
+      std::memcpy(&rows[static_cast<size_t>(i * kHidden)], &hash, sizeof(hash));
+    }
+    return rows;
+  }
+
+ private:
+  const image::PatchOptions options_{.patch_size = 2, .downsample_ratio = 1, .max_tokens = 24, .min_pixels = 1, .max_wh_ratio = {}};
 };
 
 class FakeModel final : public model::Model {
@@ -46,6 +71,7 @@ class FakeModel final : public model::Model {
   const model::ModelInfo& info() const override { return info_; }
   const model::KvLayout& kv_layout() const override { return layout_; }
   model::StepCost cost(const model::StepShape&) const override { return {}; }
+  const model::ImageEncoder* image_encoder() const override { return options_.vision ? &image_encoder_ : nullptr; }
   void reserve(const model::ModelLimits& limits, Workers&) override { limits_ = limits; }
 
   void forward(const model::StepBatch& batch, std::byte* arena, float* logits, Workers& workers) override {
@@ -73,6 +99,20 @@ class FakeModel final : public model::Model {
     x = (x ^ x >> 27) * 0x94D049BB133111EB;
     return x ^ x >> 31;
   }
+  // What a row stands for: its token, or its part of a picture, which must be there.
+  uint64_t meaning(const model::StepBatch& batch, const model::SequenceRows& rows, int32_t i) const {
+    const TokenId token = batch.tokens[static_cast<size_t>(rows.first_row + i)];
+    for (const model::ImageRows& image : rows.images) {
+      const int32_t at = rows.start + i - image.start;
+      if (at < 0 || at >= image.num_rows) continue;
+      CHECK(token == image_encoder_.token_id());
+      CHECK(image.rows != nullptr);
+      uint64_t hash;
+      std::memcpy(&hash, image.rows + at * FakeImageEncoder::kHidden, sizeof(hash));
+      return hash;
+    }
+    return static_cast<uint64_t>(token);
+  }
   std::byte* slot(const model::SequenceRows& rows, int32_t position, std::byte* arena) const {
     const auto block = static_cast<size_t>(position / options_.block_tokens);
     CHECK(block < rows.block_table.size());
@@ -88,8 +128,7 @@ class FakeModel final : public model::Model {
     }
     for (int32_t i = 0; i < rows.num_rows; ++i) {
       const int32_t row = rows.first_row + i, position = rows.start + i;
-      const TokenId token = batch.tokens[static_cast<size_t>(row)];
-      const uint64_t value = mix(mix(state, static_cast<uint64_t>(token)), static_cast<uint64_t>(position));
+      const uint64_t value = mix(mix(state, meaning(batch, rows, i)), static_cast<uint64_t>(position));
       std::memcpy(slot(rows, position, arena), &value, 8);
       state = mix(state, value);
       write_logits(batch, row, state, logits);
@@ -120,7 +159,7 @@ class FakeModel final : public model::Model {
     for (int32_t i = 0; i < rows.num_rows; ++i) {
       const int32_t row = rows.first_row + i, position = rows.start + i, at = position % options_.window;
       const auto before = i > 0 ? batch.tokens[static_cast<size_t>(row - 1)] : rows.start > 0 ? rows.previous.back() : 0;
-      ring(rows, 0)[at] = mix(static_cast<uint64_t>(batch.tokens[static_cast<size_t>(row)]) << 20 | static_cast<uint64_t>(before), static_cast<uint64_t>(position));
+      ring(rows, 0)[at] = mix(meaning(batch, rows, i) << 20 | static_cast<uint64_t>(before), static_cast<uint64_t>(position));
       ring(rows, 1)[at] = read_window(rows, 0, rows.window_start, position);
       const uint64_t encoded = read_window(rows, 1, rows.window_start, position);
       if (position >= rows.global_start) std::memcpy(slot(rows, position, arena), &encoded, 8);
@@ -137,6 +176,7 @@ class FakeModel final : public model::Model {
   }
 
   const FakeModelOptions options_;
+  const FakeImageEncoder image_encoder_;
   model::ModelInfo info_;
   model::KvLayout layout_;
   model::ModelLimits limits_;

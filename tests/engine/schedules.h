@@ -13,6 +13,7 @@
 
 #include "base/rng.h"
 #include "engine/collect.h"
+#include "engine/image_reader.h"
 #include "engine/stepper.h"
 
 namespace deepinfer::engine {
@@ -28,7 +29,7 @@ class Bench {
     const int32_t block_tokens = model->kv_layout().block_tokens;
     max_context = std::min(model->info().max_context, num_blocks * block_tokens);
     limits = {.vocab_size = model->info().vocab_size, .max_context = max_context, .model_max_context = max_context,
-              .block_tokens = block_tokens, .block_bytes = block_bytes, .model_stop_tokens = {}};
+              .block_tokens = block_tokens, .block_bytes = block_bytes, .model_stop_tokens = {}, .image_encoder = model->image_encoder()};
     const StepperOptions options{.max_num_batched_tokens = budget, .max_num_sequences = max_num_sequences, .max_num_requests = 64,
                                  .max_context = max_context, .num_blocks = num_blocks, .bounded_replay = bounded_replay};
     auto arena = kv::Arena::map(Stepper::arena_bytes(model->kv_layout(), options));
@@ -41,6 +42,10 @@ class Bench {
   RequestState& submit(Request request, std::shared_ptr<EventSink> sink, bool prefix_cache = true, int32_t first_choice = 0) {
     const auto checked = check_request(request, limits);
     CHECK(checked.has_value());
+    return submit_unchecked(std::move(request), std::move(sink), prefix_cache, first_choice);
+  }
+  // Also of a prompt that ends within a picture.
+  RequestState& submit_unchecked(Request request, std::shared_ptr<EventSink> sink, bool prefix_cache = true, int32_t first_choice = 0) {
     const std::string salt = prefix_cache ? "" : std::to_string(next_id_);
     auto state = make_request_state(next_id_++, std::move(request), std::move(sink), limits,
                                     kv::root_key({.weights = "w", .format = model->kv_layout().format, .block_tokens = limits.block_tokens, .salt = salt}));
@@ -68,7 +73,26 @@ struct ScheduleOptions {
   bool bounded_replay = true;
   int max_threads = 3;
   int32_t max_choices = kMaxChoices;
+  std::vector<std::shared_ptr<const InputImage>> images{};  // of which prompts show some; the model sees them
+  TokenId image_token = -1;
 };
+
+// Puts a picture over positions of a prompt, if it fits there behind the ones before.
+inline void place_image(Request& request, int32_t start, std::shared_ptr<const InputImage> image, TokenId token) {
+  const int32_t taken = request.images.empty() ? 0 : request.images.back().start + request.images.back().image->num_tokens;
+  const int32_t end = start + image->num_tokens;
+  if (start < taken || end > static_cast<int32_t>(request.prompt.size())) return;
+  std::fill(request.prompt.begin() + start, request.prompt.begin() + end, token);
+  request.images.push_back({.start = start, .image = std::move(image)});
+}
+
+inline void place_random_images(Rng& rng, const ScheduleOptions& how, Request& request) {
+  const auto any = [&](size_t count) { return static_cast<size_t>(rng.below(count)); };
+  const auto length = static_cast<int32_t>(request.prompt.size());
+  for (int32_t start = static_cast<int32_t>(rng.below(2)) * 3; start < length; start += 20 + static_cast<int32_t>(rng.below(2)) * 31) {
+    place_image(request, start, how.images[any(how.images.size())], how.image_token);
+  }
+}
 
 inline Request random_request(Rng& rng, int32_t vocab_size, const ScheduleOptions& how) {
   // Few starts and one alphabet: prompts share prefixes of all lengths.
@@ -79,6 +103,7 @@ inline Request random_request(Rng& rng, int32_t vocab_size, const ScheduleOption
   const auto start = static_cast<int32_t>(rng.below(2));
   for (int32_t i = 0; i < length; ++i) request.prompt.push_back((start * 31 + i * 17) % vocab_size);
   if (rng.below(2)) request.prompt.back() = static_cast<TokenId>(rng.below(static_cast<uint64_t>(vocab_size)));
+  if (!how.images.empty()) place_random_images(rng, how, request);
   SamplingParams& p = request.sampling;
   p.max_tokens = total - length;
   p.seed = rng.next_u64();
@@ -101,8 +126,11 @@ inline ChoiceResult answer_alone(const ModelFactory& make_model, int32_t num_blo
   for (const int32_t cut : cuts) {  // each finds what the one before left, and leaves the blocks up to its own end
     Request filler;
     filler.prompt.assign(request.prompt.begin(), request.prompt.begin() + cut + 1);
+    for (const ImageSpan& span : request.images) {
+      if (span.start <= cut) filler.images.push_back(span);
+    }
     filler.sampling.max_tokens = 1;
-    bench.submit(std::move(filler), std::make_shared<Collect>());
+    bench.submit_unchecked(std::move(filler), std::make_shared<Collect>());
     while (!bench.stepper->idle()) bench.stepper->step();
   }
   Request one = request;

@@ -23,6 +23,7 @@ namespace deepinfer::testing_support {
 
 constexpr TokenId kStart = 256, kEnd = 257, kThink = 258, kEndThink = 259;
 constexpr int32_t kFakeVocabSize = 260;
+constexpr TokenId kImage = 255;  // a byte that no text has
 
 class FakeTokenizer final : public tokenizer::Tokenizer {
  public:
@@ -79,7 +80,15 @@ class FakeRenderer final : public recipe::PromptRenderer {
     for (const recipe::Message& message : conversation.messages) {
       if (message.content == "REFUSE") return Error{Code::kInvalidArgument, "the template refused: no such word"};
       special(kStart, "<|start|>");
-      out.segments.push_back({.text = std::string(kRoles[static_cast<size_t>(message.role)]) + "\n" + message.content});
+      out.segments.push_back({.text = std::string(kRoles[static_cast<size_t>(message.role)]) + "\n"});
+      size_t done = 0;
+      for (const recipe::PlacedImage& placed : message.images) {
+        out.segments.push_back({.text = message.content.substr(done, placed.offset - done)});
+        out.segments.push_back({.kind = recipe::Segment::Kind::kImage, .id = kImage, .text = "<|image|>", .image = static_cast<uint32_t>(out.images.size())});
+        out.images.push_back(conversation.images[placed.image]);
+        done = placed.offset;
+      }
+      out.segments.push_back({.text = message.content.substr(done)});
       if (!message.prefix) special(kEnd, "<|end|>");
     }
     if (!conversation.messages.back().prefix) {
@@ -119,12 +128,14 @@ class FakeInference final : public Inference {
     std::string name = "fake";
     int32_t vocab_size = kFakeVocabSize;
     TokenId end_token = kEnd;
+    bool vision = false;            // reads images whose file says how many positions they take: "image 12"
   };
 
   FakeInference() : FakeInference(Options()) {}
   explicit FakeInference(Options options) : options_(std::move(options)), paused_(options_.paused) {
     card_ = {.name = options_.name, .architecture = "fake", .vocab_size = options_.vocab_size, .max_context = options_.max_context,
              .created_unix_s = 1700000000, .stop_token_ids = {options_.end_token}};
+    if (options_.vision) card_.image_token_id = kImage;
     thread_ = std::thread([this] { loop(); });
   }
   ~FakeInference() override {
@@ -158,6 +169,16 @@ class FakeInference final : public Inference {
     changed_.notify_all();
     return last_id_;
   }
+  Result<std::shared_ptr<const InputImage>> read_image(std::span<const std::byte> file) const override {
+    num_images_read_ += 1;
+    const std::string text(reinterpret_cast<const char*>(file.data()), file.size());
+    if (text == "large") return Error{Code::kResourceExhausted, "the image has too many pixels"};
+    if (!text.starts_with("image ")) return Error{Code::kUnsupported, "the image is not a JPEG, PNG, WebP or GIF file"};
+    auto image = std::make_shared<InputImage>();
+    image->num_tokens = std::atoi(text.c_str() + 6);
+    image->digest = blake2b_256(file);
+    return std::shared_ptr<const InputImage>(std::move(image));
+  }
   void cancel(RequestId id) override {
     const std::lock_guard lock(mu_);
     cancel_calls_[id] += 1;
@@ -185,6 +206,7 @@ class FakeInference final : public Inference {
   }
 
   // --- for tests
+  int num_images_read() const { return num_images_read_; }
   void resume() {
     const std::lock_guard lock(mu_);
     paused_ = false;
@@ -314,6 +336,7 @@ class FakeInference final : public Inference {
   std::vector<Request> requests_;
   InferenceStats stats_;
   RequestId last_id_ = 0;
+  mutable std::atomic<int> num_images_read_ = 0;
   bool draining_ = false, quit_ = false, paused_;
   std::thread thread_;
 };
