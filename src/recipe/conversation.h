@@ -24,7 +24,8 @@ enum class ImageDetail : uint8_t { kHigh, kLow, kOriginal, kAuto };
 // An image as the client named it. Fetching and decoding are not this folder's work: whoever does it looks at Prompt::images.
 struct Image {
   std::string url;  // "https://…", or "data:MEDIA/TYPE;base64,…" with its base64 well formed
-  ImageDetail detail = ImageDetail::kHigh;
+  ImageDetail detail = ImageDetail::kHigh;  // what the client asked for; the models here have one size for all pictures
+  std::string path;  // where it stands in the request, for what is said about it
 };
 
 // An image stands in a message's content right before content[offset]. Never by a spelling inside the text, which a client could type.

@@ -1,5 +1,8 @@
 #include "recipe/encode_request.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "recipe/fill_in.h"
 
 namespace deepinfer::recipe {
@@ -21,15 +24,37 @@ std::vector<Segment> segments_of(const std::vector<TokenId>& ids, const tokenize
 }
 
 EncodedRequest from_ids(std::vector<TokenId> ids, const tokenizer::Tokenizer& tokenizer) {
-  EncodedRequest out{.ids = std::move(ids), .prompt = {}};
+  EncodedRequest out{.ids = std::move(ids), .images = {}, .prompt = {}};
   out.prompt.segments = segments_of(out.ids, tokenizer);
   return out;
 }
 
 EncodedRequest from_prompt(Prompt prompt, const EncodeContext& context) {
-  EncodedRequest out{.ids = {}, .prompt = std::move(prompt)};
+  EncodedRequest out{.ids = {}, .images = {}, .prompt = std::move(prompt)};
   out.ids = context.cache != nullptr ? context.cache->tokens(out.prompt) : prompt_tokens(out.prompt, context.tokenizer);
   return out;
+}
+
+// Each placeholder becomes as many as its picture has positions. Placeholders are the template's alone: text that spells one has other ids.
+Result<> place_images(const EncodeContext& context, EncodedRequest& out) {
+  const std::vector<Segment>& segments = out.prompt.segments;
+  const auto first = std::find_if(segments.begin(), segments.end(), [](const Segment& segment) { return segment.kind == Segment::Kind::kImage; });
+  if (first == segments.end()) return {};
+  std::vector<TokenId> widened;
+  for (const TokenId id : out.ids) {
+    if (id != first->id) {
+      widened.push_back(id);
+      continue;
+    }
+    if (out.images.size() == out.prompt.images.size()) return Error{Code::kInternal, "the prompt has more places for images than images"};
+    DI_TRY(std::shared_ptr<const InputImage> image, context.read_image(out.prompt.images[out.images.size()]));
+    const auto num_tokens = static_cast<size_t>(image->num_tokens);
+    out.images.push_back({.start = static_cast<int32_t>(widened.size()), .image = std::move(image)});
+    widened.insert(widened.end(), num_tokens, id);
+  }
+  if (out.images.size() != out.prompt.images.size()) return Error{Code::kInternal, "the prompt has fewer places for images than images"};
+  out.ids = std::move(widened);
+  return {};
 }
 
 Result<EncodedRequest> encode_text(const TextPrompt& request, const EncodeContext& context) {
@@ -60,7 +85,11 @@ Result<EncodedRequest> encode_request(const ParsedRequest& request, const Encode
   if (const auto* text = std::get_if<TextPrompt>(&request.prompt)) return encode_text(*text, context);
   if (context.renderer == nullptr) return Error{Code::kInvalidArgument, "this model has no chat template; only text completions are possible"};
   DI_TRY(Prompt prompt, context.renderer->render(std::get<Conversation>(request.prompt)));
-  return from_prompt(std::move(prompt), context);
+  EncodedRequest out = from_prompt(std::move(prompt), context);
+  if (context.read_image) {
+    DI_TRY(place_images(context, out));
+  }
+  return out;
 }
 
 }  // namespace deepinfer::recipe

@@ -1,9 +1,12 @@
 // From a parsed request to the tokens that the model reads: what every user of the parsers does next.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "base/result.h"
+#include "core/request.h"
 #include "recipe/prompt.h"
 #include "recipe/protocol.h"
 #include "recipe/token_cache.h"
@@ -12,6 +15,7 @@ namespace deepinfer::recipe {
 
 struct EncodedRequest {
   std::vector<TokenId> ids;
+  std::vector<ImageSpan> images;  // their places in ids
   Prompt prompt;  // of ids that a client gave, and of a text whose control tokens count: segments for people, not to be encoded again
 };
 
@@ -20,9 +24,11 @@ struct EncodeContext {
   const PromptRenderer* renderer = nullptr;  // null: text completions only
   bool text_bos = false;                     // text completions begin with the vocabulary's BOS
   TokenCache* cache = nullptr;
+  // A picture as the model takes it; called in the order of the prompt. Empty: each remains one position, and none is given.
+  std::function<Result<std::shared_ptr<const InputImage>>(const Image&)> read_image{};
 };
 
-// Errors: those of the renderer; kInvalidArgument (a suffix that the vocabulary has no tokens for; a conversation without a renderer).
+// Errors: those of the renderer and of read_image; kInvalidArgument (a suffix that the vocabulary has no tokens for; a conversation without a renderer).
 Result<EncodedRequest> encode_request(const ParsedRequest& request, const EncodeContext& context);
 
 }  // namespace deepinfer::recipe

@@ -65,6 +65,10 @@ std::optional<Image> read_image_url(std::string_view url, std::string_view detai
       problems.report(path, path + " holds a data URL that is not data:MEDIA/TYPE;base64,DATA");
       return std::nullopt;
     }
+    if (!url.substr(5).starts_with("image/")) {
+      problems.report(path, fmt::format("{} holds data of type \"{}\"; images are image/png, image/jpeg, image/webp or image/gif", path, quotable(url.substr(5, mark - 5))));
+      return std::nullopt;
+    }
     whole = std::string(url.substr(0, mark + kMark.size())) + *data;
   } else if (!url.starts_with("http://") && !url.starts_with("https://")) {
     problems.report(path, path + " must be an http, https or data URL");
@@ -74,7 +78,7 @@ std::optional<Image> read_image_url(std::string_view url, std::string_view detai
     problems.report(path, fmt::format("images are not supported: {}", kTextOnly));
     return std::nullopt;
   }
-  return Image{.url = std::move(whole), .detail = known->second};
+  return Image{.url = std::move(whole), .detail = known->second, .path = path};
 }
 
 bool is_tool_name(std::string_view name) {

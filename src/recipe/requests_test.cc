@@ -121,6 +121,7 @@ TEST(ChatRequests, DeepSeekDialectsTakeMore) {
   ASSERT_EQ(got.conversation().images.size(), 2u);
   EXPECT_EQ(got.conversation().images[0].url, "data:image/png;base64,AAA=") << "padding is repaired";
   EXPECT_EQ(got.conversation().images[0].detail, ImageDetail::kLow);
+  EXPECT_EQ(got.conversation().images[0].path, "messages[2].content[0]");
   EXPECT_EQ(got.conversation().messages[1].images[1].offset, 5u);
   EXPECT_EQ(got.conversation().effort_number, 33);
   EXPECT_EQ(got.conversation().history_reasoning, HistoryReasoning::kKeep);
@@ -133,6 +134,17 @@ TEST(ChatRequests, DeepSeekDialectsTakeMore) {
   EXPECT_EQ(got.conversation().tools[0].strict, true);
   EXPECT_EQ(got.conversation().tool_choice, ToolChoice::kRequired);
   EXPECT_TRUE(got.request->options.single_tool_call);
+}
+
+TEST(ChatRequests, DataUrlsHoldImages) {
+  const auto problem = [](std::string_view url) {
+    const std::string body = R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":")" + std::string(url) + R"("}}]}]})";
+    return parse(Protocol::kChat, json::parse(body).as_object(), context_of(Dialect::kV41)).problem;
+  };
+  for (const char* good : {"data:image/png;base64,AAAA", "data:image/webp;x=y;base64,AAAA", "https://a.example/b"}) EXPECT_EQ(problem(good).message, "") << good;
+  for (const char* bad : {"data:text/html;base64,AAAA", "data:;base64,AAAA", "data:image/png,AAAA", "data:image/png;base64,", "data:image/png;base64,AAAAA", "file:///x"}) {
+    EXPECT_EQ(problem(bad).param, "messages[0].content[0]") << bad;
+  }
 }
 
 TEST(ResponsesRequests, ItemsBecomeTurns) {
