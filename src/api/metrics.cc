@@ -160,6 +160,8 @@ std::string Metrics::text(const InferenceStats& stats) const {
       {"deepinfer_generation_tokens_total", "Sampled tokens.", MetricType::Counter, counted(stats.generation_tokens_total)},
       {"deepinfer_num_preemptions_total", "Times a request lost its blocks and was computed again.", MetricType::Counter, counted(stats.preemptions_total)},
       {"deepinfer_engine_steps_total", "Forward passes.", MetricType::Counter, counted(stats.steps_total)},
+      {"deepinfer_images_encoded_total", "Pictures that the model's vision side read.", MetricType::Counter, counted(stats.images_encoded_total)},
+      {"deepinfer_images_reused_total", "Pictures for which that was still in memory.", MetricType::Counter, counted(stats.images_reused_total)},
   };
   std::vector<MetricFamily> families;
   for (const Scraped& one : scraped) families.push_back(family(one, model_));

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "recipe/json_reader.h"
+#include "api/image_source.h"
 #include "api/kept_responses.h"
 #include "recipe/chat_completions.h"
 #include "recipe/completions.h"
@@ -50,7 +51,7 @@ recipe::RequestContext request_context(Service& service, const std::string& tena
   recipe::RequestContext out{.options = {.defaults = service.options.sampling,
                                          .vocab_size = service.inference.model().vocab_size,
                                          .dialect = service.options.dialect,
-                                         .accepts_images = service.options.dialect == recipe::Dialect::kV4 ||
+                                         .accepts_images = service.inference.model().image_token_id >= 0 || service.options.dialect == recipe::Dialect::kV4 ||
                                                            service.options.dialect == recipe::Dialect::kV4Preview,
                                          .force_thinking_sampling = service.options.force_thinking_sampling}};
   out.open_reasoning = [&service, tenant](std::string_view sealed) { return service.sealer.open(sealed, reasoning_context(tenant)); };
@@ -80,20 +81,26 @@ std::string_view faulty_field(const recipe::ParsedRequest& request, std::string_
   return text != nullptr && text->suffix ? "suffix" : prompt_field;
 }
 
-Or<recipe::EncodedRequest> encode(Service& service, const recipe::ParsedRequest& request, std::string_view field, bool text_bos) {
+Or<recipe::EncodedRequest> encode(Service& service, const recipe::ParsedRequest& request, const std::string& tenant, std::string_view field, bool text_bos) {
   if (service.renderer == nullptr && std::holds_alternative<recipe::Conversation>(request.prompt)) {
     return bad_request("this model has no chat template; use /v1/completions", std::string(field));
   }
+  if (const auto* conversation = std::get_if<recipe::Conversation>(&request.prompt)) {
+    if (std::optional<ApiError> error = too_many_images(service, *conversation)) return std::move(*error);
+  }
+  ImageSource images(service, tenant);
   Result<recipe::EncodedRequest> encoded = recipe::encode_request(
-      request, {.tokenizer = service.tokenizer, .renderer = service.renderer, .text_bos = text_bos, .cache = &service.token_cache});
+      request, {.tokenizer = service.tokenizer, .renderer = service.renderer, .text_bos = text_bos, .cache = &service.token_cache,
+                .read_image = [&images](const recipe::Image& image) { return images.read(image); }});
   if (encoded) return std::move(*encoded);
+  if (images.problem()) return std::move(*images.problem());
   ApiError error = from_error(encoded.error(), 0);
   if (error.status == 400) error.param = faulty_field(request, field);
   return error;
 }
 
-Or<recipe::EncodedRequest> encode_prompt(Service& service, const recipe::ParsedRequest& request, recipe::Protocol protocol) {
-  return encode(service, request, prompt_field(protocol), completions_add_bos(service));
+Or<recipe::EncodedRequest> encode_prompt(Service& service, const recipe::ParsedRequest& request, recipe::Protocol protocol, const std::string& tenant) {
+  return encode(service, request, tenant, prompt_field(protocol), completions_add_bos(service));
 }
 
 // Sets max_tokens to what was asked for or what is left.
@@ -175,7 +182,7 @@ Outcome make_generation(Service& service, recipe::ParsedRequest parsed, recipe::
                 .single_tool_call = options.single_tool_call,
                 .stop = std::move(options.stop),
                 .keep_token_events = out.info.logprobs};
-  out.request = {.prompt = std::move(prompt.ids), .sampling = std::move(options.sampling), .constraint = std::move(constraint), .n = options.n, .tenant = tenant, .cache_salt = std::move(options.cache_salt),
+  out.request = {.prompt = std::move(prompt.ids), .images = std::move(prompt.images), .sampling = std::move(options.sampling), .constraint = std::move(constraint), .n = options.n, .tenant = tenant, .cache_salt = std::move(options.cache_salt),
                  .retention = std::move(options.retention)};
   return out;
 }
@@ -210,7 +217,7 @@ Outcome prepare_generation(Service& service, const json::object& body, std::stri
   if (ApiError* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
   if (std::optional<ApiError> full = queue_problem(service)) return std::move(*full);
   recipe::ParsedRequest& request = std::get<recipe::ParsedRequest>(parsed);
-  Or<recipe::EncodedRequest> prompt = encode_prompt(service, request, protocol);
+  Or<recipe::EncodedRequest> prompt = encode_prompt(service, request, protocol, tenant);
   if (ApiError* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
   request.options.retention = retention_of(service, request, call);
   return make_generation(service, std::move(request), std::move(std::get<recipe::EncodedRequest>(prompt)), std::move(model), protocol, call.tenant);
@@ -220,12 +227,12 @@ Outcome prepare_generation(Service& service, const json::object& body, std::stri
 Outcome count_tokens(Service& service, const json::object& body, const std::string& tenant) {
   Or<recipe::ParsedRequest> parsed = parse(service, body, recipe::Protocol::kMessages, tenant);
   if (ApiError* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
-  Or<recipe::EncodedRequest> prompt = encode_prompt(service, std::get<recipe::ParsedRequest>(parsed), recipe::Protocol::kMessages);
+  Or<recipe::EncodedRequest> prompt = encode_prompt(service, std::get<recipe::ParsedRequest>(parsed), recipe::Protocol::kMessages, tenant);
   if (ApiError* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
   return Response{.body = json::serialize(json::object{{"input_tokens", std::get<recipe::EncodedRequest>(prompt).ids.size()}})};
 }
 
-Outcome tokenize(Service& service, const json::object& body) {
+Outcome tokenize(Service& service, const json::object& body, const std::string& tenant) {
   recipe::Problems problems;
   recipe::FieldReader fields(body, "", problems);
   const bool chat = fields.value("messages") != nullptr;
@@ -234,12 +241,12 @@ Outcome tokenize(Service& service, const json::object& body) {
   if (!chat && text == nullptr) fields.fail("prompt", "prompt or messages is missing");
   recipe::ParsedRequest request;
   if (chat) {
-    request.prompt = recipe::parse_conversation(fields, request_context(service, "").options);
+    request.prompt = recipe::parse_conversation(fields, request_context(service, tenant).options);
   } else if (text != nullptr) {
     request.prompt = recipe::TextPrompt{.text = std::string(*text)};
   }
   if (problems.any()) return bad_field(problems.first());
-  Or<recipe::EncodedRequest> encoded = encode(service, request, chat ? "messages" : "prompt", add_special && completions_add_bos(service));
+  Or<recipe::EncodedRequest> encoded = encode(service, request, tenant, chat ? "messages" : "prompt", add_special && completions_add_bos(service));
   if (ApiError* error = std::get_if<ApiError>(&encoded)) return std::move(*error);
   const std::vector<TokenId>& ids = std::get<recipe::EncodedRequest>(encoded).ids;
   json::object out;
@@ -316,7 +323,7 @@ Outcome prepare(Service& service, Call call) {
   if (ApiError* error = std::get_if<ApiError>(&model)) return std::move(*error);
   if (protocol) return prepare_generation(service, *body, std::move(std::get<std::string>(model)), *protocol, call);
   if (call.endpoint == Endpoint::kCountTokens) return count_tokens(service, *body, call.tenant);
-  return call.endpoint == Endpoint::kTokenize ? tokenize(service, *body) : detokenize(service, *body);
+  return call.endpoint == Endpoint::kTokenize ? tokenize(service, *body, call.tenant) : detokenize(service, *body);
 }
 
 }  // namespace deepinfer::api

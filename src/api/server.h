@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "api/auth.h"
+#include "api/image_fetch.h"
 #include "api/request_log.h"
 #include "api/response_store.h"
 #include "base/result.h"
@@ -38,6 +39,7 @@ struct ServerOptions {
   size_t max_pending_body_bytes = 256u << 20;  // of all requests whose bodies are being read or parsed
   int32_t max_connections = 1024;
   int32_t max_queued_requests = 256;           // waiting for their first step; beyond: 429
+  int32_t max_images = 64;                     // of a request; the engine bounds what one of them may be
   size_t max_buffered_events = 4096;           // of a stream whose client does not read
 
   Ms header_timeout{10'000};   // from the first byte of a request to the end of its head; also for TLS handshakes
@@ -53,6 +55,8 @@ struct ServerOptions {
   std::map<std::string, std::string> tenant_retention;  // Request::tenant -> class of its requests that name none
   std::vector<std::string> cors_origins;  // empty: no cross-origin access; "*": from everywhere
   std::string tls_cert, tls_key;          // PEM files; both or neither
+
+  ImageFetchOptions image_fetch;          // without hosts images come inside of requests only; the time is for all images of a request
 
   std::string model_name;                 // empty: the model card's
   std::vector<std::string> model_aliases;

@@ -31,7 +31,7 @@ Service::Service(ServerOptions given, const ServerParts& parts, uint64_t id_key,
       metrics(options.model_name),
       store(std::move(response_store)),
       sealer(options.state_secret.empty() ? Sealer::with_random_key() : Sealer::from_secret(options.state_secret)),
-      workers(static_cast<size_t>(options.num_workers)),
+      workers(static_cast<size_t>(options.num_workers + (options.image_fetch.hosts.empty() ? 0 : kMaxImageFetches))),
       id_key_(id_key) {}
 
 bool Service::knows_model(std::string_view name) const {

@@ -12,11 +12,17 @@
 #include "api/response_store.h"
 #include "api/server.h"
 #include "base/clock.h"
+#include "base/lru_cache.h"
 #include "base/rng.h"
 #include "base/seal.h"
+#include "base/thread_annotations.h"
 #include "recipe/token_cache.h"
 
 namespace deepinfer::api {
+
+// Workers may wait for so many images of other servers at a time. There are as many more of them as that, so that they never all do.
+constexpr int32_t kMaxImageFetches = 8;
+constexpr uint64_t kImageMemoryBytes = uint64_t{128} << 20;  // of pixels that were read before
 
 struct Service {
   // store: null if no responses are kept.
@@ -38,6 +44,9 @@ struct Service {
   std::atomic<bool> stopping = false;          // the io threads are gone: workers only clear their queue
   std::atomic<int32_t> num_preparing = 0;      // requests between their head and submit()
   std::atomic<size_t> pending_body_bytes = 0;
+  Mutex images_mu;
+  LruCache<Digest256, std::shared_ptr<const InputImage>, Digest256Hash> images GUARDED_BY(images_mu){kImageMemoryBytes};  // by tenant and file
+  std::atomic<int32_t> num_image_fetches = 0;  // workers that wait for other servers
 
   const std::string& model_name() const { return options.model_name; }
   bool knows_model(std::string_view name) const;
