@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fmt/format.h>
 #include <fstream>
+#include <map>
 #include <random>
 #include <unistd.h>
 
@@ -14,6 +15,9 @@
 #include "apps/served_model.h"
 #include "apps/terminal.h"
 #include "apps/text_input.h"
+#include "io/mapped_file.h"
+#include "recipe/encode_request.h"
+#include "recipe/request_parts.h"
 
 namespace deepinfer::apps {
 namespace {
@@ -22,6 +26,7 @@ struct RunFlags {
   ModelFlags model;
   EngineFlags engine;
   std::string prompt, system;
+  std::vector<std::string> images;
   float temperature = -1, top_p = -1, min_p = -1;
   int32_t max_tokens = 0, top_k = -1;
   std::optional<uint64_t> seed;
@@ -31,6 +36,7 @@ struct RunFlags {
     model.add_to(flags);
     flags.text("PROMPT", prompt, "TEXT", "one question; - reads it from stdin", "a chat in the terminal");
     flags.text("--system", system, "TEXT", "system message");
+    flags.list("--image", images, "FILE", "picture before the question (the first, in a chat); repeatable")->allow_extra_args(false);
     flags.number("-n,--max-tokens", max_tokens, 1, 1 << 28, "N", "longest answer", "what the context holds");
     flags.real("--temperature", temperature, 0, 100, "0 always takes the likeliest token")->default_str("the model's, else 0.7");
     flags.real("--top-p", top_p, 0, 1, "samples from the likeliest tokens that together have this probability")->default_str("the model's, else 1");
@@ -54,13 +60,27 @@ class Run {
 
   // The conversation begins anew, with the system message if there is one.
   void reset() {
-    conversation_.messages.clear();
+    conversation_ = {};
+    pictures_.clear();
     if (!flags_.system.empty()) conversation_.messages.push_back({.role = recipe::Role::kSystem, .content = flags_.system});
+  }
+
+  // A picture of the next question. Errors: the file cannot be read, or not as an image; a model that reads text only.
+  Result<> show(const std::string& path) {
+    DI_TRY(const std::string file, io::read_small_file(path, kMaxInputBytes));
+    Result<std::shared_ptr<const InputImage>> picture = served_.engine->read_image(std::as_bytes(std::span(file)));
+    if (!picture) return Error{picture.error().code, fmt::format("{}: {}", path, picture.error().message)};
+    next_.add_image({.url = path});
+    pictures_[path] = std::move(*picture);
+    return {};
   }
 
   // One turn: appends the question, prints the answer as it comes, appends it.
   Result<Generated> ask(const std::string& text) {
-    conversation_.messages.push_back({.role = recipe::Role::kUser, .content = text});
+    next_.add_text(text);
+    recipe::Message question{.role = recipe::Role::kUser};
+    next_.move_to(question);
+    conversation_.messages.push_back(std::move(question));
     Result<Generated> answer = answer_conversation();
     if (!answer) {
       conversation_.messages.pop_back();
@@ -78,10 +98,11 @@ class Run {
     std::vector<TokenId> ids;
     if (tokenizer.add_bos() && tokenizer.bos_id()) ids.push_back(*tokenizer.bos_id());
     tokenizer.encode(text, tokenizer::Recognize::kNothing, ids);
-    return answer_tokens(std::move(ids), {.split_reasoning = false});
+    return answer_tokens({.ids = std::move(ids), .images = {}, .prompt = {}}, {.split_reasoning = false});
   }
 
   Result<> save(const std::string& path) const {
+    if (!pictures_.empty()) return Error{Code::kUnsupported, "a chat with pictures cannot be saved"};
     boost::json::array messages;
     for (const recipe::Message& m : conversation_.messages) {
       const char* role = m.role == recipe::Role::kSystem ? "system" : m.role == recipe::Role::kUser ? "user" : "assistant";
@@ -99,16 +120,23 @@ class Run {
  private:
   Result<Generated> answer_conversation() {
     if (served_.renderer.prompts == nullptr) return Error{Code::kUnsupported, "this model has no chat template; use --raw or --chat-template FILE"};
-    DI_TRY(const recipe::Prompt prompt, served_.renderer.prompts->render(conversation_));
-    return answer_tokens(recipe::prompt_tokens(prompt, *served_.text.tokenizer), {.syntax = prompt.syntax});
+    DI_TRY(recipe::EncodedRequest prompt,
+           recipe::encode_request({.prompt = conversation_}, {.tokenizer = *served_.text.tokenizer, .renderer = served_.renderer.prompts.get(),
+                                                              .read_image = [this](const recipe::Image& image) -> Result<std::shared_ptr<const InputImage>> {
+                                                                return pictures_.find(image.url)->second;
+                                                              }}));
+    recipe::OutputOptions output{.syntax = std::move(prompt.prompt.syntax)};
+    return answer_tokens(std::move(prompt), std::move(output));
   }
 
-  Result<Generated> answer_tokens(std::vector<TokenId> ids, recipe::OutputOptions output) {
+  Result<Generated> answer_tokens(recipe::EncodedRequest prompt, recipe::OutputOptions output) {
     Request request;
+    std::vector<TokenId>& ids = prompt.ids;
     const int32_t room = served_.engine->model().max_context - static_cast<int32_t>(ids.size());
     if (ids.empty()) return Error{Code::kInvalidArgument, "the prompt is empty"};
     if (room < 1) return Error{Code::kInvalidArgument, fmt::format("the prompt has {} tokens; the context is {}; /reset begins anew", ids.size(), served_.engine->model().max_context)};
     request.prompt = std::move(ids);
+    request.images = std::move(prompt.images);
     request.sampling = sampling();
     request.sampling.max_tokens = flags_.max_tokens > 0 ? std::min(flags_.max_tokens, room) : room;
     bool in_reasoning = false;
@@ -140,6 +168,8 @@ class Run {
   const RunFlags& flags_;
   ServedModel& served_;
   recipe::Conversation conversation_;
+  recipe::ContentBuilder next_{conversation_};  // the question that will be asked
+  std::map<std::string, std::shared_ptr<const InputImage>> pictures_;  // of the conversation, by file
 };
 
 void print_figures(const Generated& g) {
@@ -191,6 +221,10 @@ Result<> run_run(RunFlags flags) {
   flags.engine.max_num_seqs = 1;
   DI_TRY(const std::unique_ptr<ServedModel> served, start_model(flags.model, flags.engine));
   Run run(flags, *served);
+  if (flags.raw && !flags.images.empty()) return Error{Code::kInvalidArgument, "--raw continues a text; --image needs a conversation"};
+  for (const std::string& path : flags.images) {
+    DI_TRY(run.show(path));
+  }
   if (terminal) return chat(run, *terminal, served->engine->model());
 
   std::signal(SIGINT, on_interrupt);

@@ -23,7 +23,7 @@ struct ServeFlags {
   ModelFlags model;
   EngineFlags engine;
   std::string host = "127.0.0.1", api_key_file, tls_cert, tls_key, log = "auto";
-  std::vector<std::string> cors_origins;
+  std::vector<std::string> cors_origins, image_hosts;
   int32_t port = 8080, max_connections = 1024;
   std::optional<uint64_t> max_body;
   int64_t drain_timeout_ns = 30'000'000'000, response_retention_ns = 30 * 86'400'000'000'000;
@@ -46,6 +46,7 @@ struct ServeFlags {
     flags.duration("--response-retention", response_retention_ns, "how long they are kept", "30d");
     flags.text("--state-key-file", state_key_file, "FILE", "secret that seals reasoning which clients carry; without it a restart forgets");
     flags.list("--cors-origin", cors_origins, "ORIGIN", "web pages that may call; repeatable; * is all");
+    flags.list("--allow-image-hosts", image_hosts, "HOST[:PORT],...", "servers from which images are fetched that requests name by URL; without it none are")->delimiter(',');
     flags.duration("--drain-timeout", drain_timeout_ns, "how long running answers may take after SIGTERM", "30s");
     flags.choice("--log", log, {"auto", "json", "human", "off"}, "a line a request on stderr; auto is human on a terminal");
     flags.toggle("--log-prompts", log_prompts, "puts the bodies of requests into the log");
@@ -107,6 +108,7 @@ Result<api::ServerOptions> server_options(const ServeFlags& flags) {
   options.tls_cert = flags.tls_cert;
   options.tls_key = flags.tls_key;
   options.cors_origins = flags.cors_origins;
+  options.image_fetch.hosts = flags.image_hosts;
   options.log = request_log(flags);
   return options;
 }
