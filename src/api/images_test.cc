@@ -44,7 +44,9 @@ std::string place(const std::string& path, int block) {
 
 int64_t prompt_tokens(const std::string& path, const json::value& answer) {
   const json::value& usage = answer.at("usage");
-  return path == kPaths[0] ? usage.at("prompt_tokens").as_int64() : usage.at("input_tokens").as_int64();
+  if (path == kPaths[0]) return usage.at("prompt_tokens").as_int64();
+  const int64_t cached = path == kPaths[2] ? usage.at("cache_read_input_tokens").as_int64() : 0;  // which Messages counts apart
+  return usage.at("input_tokens").as_int64() + cached;
 }
 
 std::string message_of(const std::optional<Answer>& answer) { return std::string(parse(answer).at("error").at("message").as_string()); }
@@ -59,7 +61,9 @@ TEST(Images, StandInThePromptWhereTheRequestHasThem) {
     const json::value answer = parse(client.request(post(path, body)));
     const Request request = world.inference.requests().back();
     const std::string i3(3, '\xff'), i5(5, '\xff');
-    const std::string expected = "<|start|>user\na\n\n" + i3 + "\n\nb\n\n" + i5 + "<|end|><|start|>assistant\n";
+    // A block of Messages is a message of its own here; DeepSeek's dialects join them.
+    const std::string seam = path == kPaths[2] ? "<|end|><|start|>user\n" : "\n\n";
+    const std::string expected = "<|start|>user\na" + seam + i3 + seam + "b" + seam + i5 + "<|end|><|start|>assistant\n";
     EXPECT_EQ(request.prompt, tokens_of(expected, false));
     ASSERT_EQ(request.images.size(), 2u);
     EXPECT_EQ(request.images[0].image->digest, blake2b_256(std::as_bytes(std::span(small))));

@@ -86,11 +86,13 @@ inline void place_image(Request& request, int32_t start, std::shared_ptr<const I
   request.images.push_back({.start = start, .image = std::move(image)});
 }
 
+// One picture after the other at places that are mostly the same, so that prompts share prefixes that show pictures; now and then another.
 inline void place_random_images(Rng& rng, const ScheduleOptions& how, Request& request) {
-  const auto any = [&](size_t count) { return static_cast<size_t>(rng.below(count)); };
   const auto length = static_cast<int32_t>(request.prompt.size());
-  for (int32_t start = static_cast<int32_t>(rng.below(2)) * 3; start < length; start += 20 + static_cast<int32_t>(rng.below(2)) * 31) {
-    place_image(request, start, how.images[any(how.images.size())], how.image_token);
+  size_t next = rng.below(4) == 0;
+  for (int32_t start = 5; start < length; start += 29) {
+    next += 1 + (rng.below(8) == 0);
+    place_image(request, start, how.images[next % how.images.size()], how.image_token);
   }
 }
 
