@@ -51,6 +51,7 @@ class WithGoldenRows final : public model::Model, public model::ImageEncoder {
 
   const model::ModelInfo& info() const override { return inner_->info(); }
   const model::KvLayout& kv_layout() const override { return inner_->kv_layout(); }
+  model::StepCost cost(const model::StepShape& shape) const override { return inner_->cost(shape); }
   const model::ImageEncoder* image_encoder() const override { return this; }
   void reserve(const model::ModelLimits& limits, Workers& workers) override { inner_->reserve(limits, workers); }
   void forward(const model::StepBatch& batch, std::byte* arena, float* logits, Workers& workers) override { inner_->forward(batch, arena, logits, workers); }

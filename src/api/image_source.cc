@@ -22,6 +22,14 @@ ApiError problem_with(const recipe::Image& image, const Error& error) {
   }
 }
 
+// Of data:MEDIA/TYPE;base64,DATA.
+Result<std::string> from_data_url(std::string_view url) {
+  constexpr std::string_view kMark = ";base64,";
+  std::optional<std::string> bytes = decode_base64(url.substr(url.find(kMark) + kMark.size()));
+  if (!bytes) return Error{Code::kInvalidArgument, "its base64 ends in bits that no byte has"};
+  return std::move(*bytes);
+}
+
 // One of the threads that may wait for other servers, for as long as it lives.
 class FetchPlace {
  public:
@@ -64,9 +72,7 @@ Result<std::shared_ptr<const InputImage>> ImageSource::read_file(std::span<const
 }
 
 Result<std::shared_ptr<const InputImage>> ImageSource::read(const recipe::Image& image) {
-  constexpr std::string_view kMark = ";base64,";
-  const bool inside = image.url.starts_with("data:");
-  Result<std::string> file = inside ? Result<std::string>(decode_base64(std::string_view(image.url).substr(image.url.find(kMark) + kMark.size()))) : fetch(image.url);
+  Result<std::string> file = image.url.starts_with("data:") ? from_data_url(image.url) : fetch(image.url);
   if (file) {
     Result<std::shared_ptr<const InputImage>> read = read_file(std::as_bytes(std::span(*file)));
     if (read) return read;
