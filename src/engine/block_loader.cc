@@ -77,11 +77,10 @@ std::vector<kv::BlockKey> BlockLoader::unknown_keys(const SequenceState& first, 
   std::vector<kv::BlockKey> keys;
   kv::BlockKey whole = begin == 0 ? first.root : chain.keys.back(), cut = kv::replay_key(whole);
   for (size_t i = begin; i < num_findable; ++i) {
-    const std::span<const TokenId> tokens = std::span(first.tokens).subspan(i * size, size);
-    whole = chain.has_cut ? kv::block_key(whole, tokens) : first.keys[i];
+    whole = chain.has_cut ? first.key_after(whole, i, block_tokens_) : first.keys[i];
     keys.push_back(whole);
     if (!may_cut_before(begin)) continue;
-    cut = kv::block_key(cut, tokens);
+    cut = first.key_after(cut, i, block_tokens_);
     keys.push_back(cut);
   }
   return keys;
