@@ -182,7 +182,13 @@ Outcome make_generation(Service& service, recipe::ParsedRequest parsed, recipe::
                 .single_tool_call = options.single_tool_call,
                 .stop = std::move(options.stop),
                 .keep_token_events = out.info.logprobs};
-  out.request = {.prompt = std::move(prompt.ids), .images = std::move(prompt.images), .sampling = std::move(options.sampling), .constraint = std::move(constraint), .n = options.n, .tenant = tenant, .cache_salt = std::move(options.cache_salt),
+  out.request = {.prompt = std::move(prompt.ids),
+                 .images = std::move(prompt.images),
+                 .sampling = std::move(options.sampling),
+                 .constraint = std::move(constraint),
+                 .n = options.n,
+                 .tenant = tenant,
+                 .cache_salt = std::move(options.cache_salt),
                  .retention = std::move(options.retention)};
   return out;
 }
@@ -217,7 +223,7 @@ Outcome prepare_generation(Service& service, const json::object& body, std::stri
   if (ApiError* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
   if (std::optional<ApiError> full = queue_problem(service)) return std::move(*full);
   recipe::ParsedRequest& request = std::get<recipe::ParsedRequest>(parsed);
-  Or<recipe::EncodedRequest> prompt = encode_prompt(service, request, protocol, tenant);
+  Or<recipe::EncodedRequest> prompt = encode_prompt(service, request, protocol, call.tenant);
   if (ApiError* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
   request.options.retention = retention_of(service, request, call);
   return make_generation(service, std::move(request), std::move(std::get<recipe::EncodedRequest>(prompt)), std::move(model), protocol, call.tenant);
