@@ -10,6 +10,7 @@
 
 #include "apps/completion.h"
 #include "apps/flag_table.h"
+#include "apps/flags.h"
 #include "apps/man_page.h"
 
 namespace deepinfer::apps {
@@ -29,6 +30,20 @@ TEST(Cli, ExitCodes) {
   EXPECT_EQ(run({"no-such-command"}), kExitUsage);
   EXPECT_EQ(run({"completion", "tcsh"}), kExitUsage);
   EXPECT_EQ(run({"bench", "cache"}), kExitUsage) << "the subcommand, not a model of that name";
+}
+
+TEST(Cli, AListTakesOneValueAFlag) {
+  CLI::App app;
+  Flags add(app);
+  std::vector<std::string> cases, rest;
+  std::string model;
+  add.list("--only", cases, "CASE", "");
+  add.text("MODEL", model, "MODEL", "");
+  add.list("FILE", rest, "FILE", "");
+  app.parse("--only one model --only two a b");
+  EXPECT_EQ(cases, (std::vector<std::string>{"one", "two"}));
+  EXPECT_EQ(model, "model");
+  EXPECT_EQ(rest, (std::vector<std::string>{"a", "b"}));
 }
 
 TEST(Cli, HelpOfEverySubcommandFitsAScreenAndShowsAnExample) {

@@ -36,7 +36,9 @@ CLI::Option* Flags::text(const std::string& names, std::string& out, const std::
 }
 
 CLI::Option* Flags::list(const std::string& names, std::vector<std::string>& out, const std::string& value_name, const std::string& help) {
-  return app_->add_option(names, out, help)->type_name(value_name)->expected(1, 64)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  CLI::Option* option = app_->add_option(names, out, help)->type_name(value_name)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  // Else the model behind a flag would be its second value.
+  return names.front() == '-' ? option->expected(-1)->allow_extra_args(false) : option->expected(1, 64);
 }
 
 CLI::Option* Flags::number(const std::string& names, int32_t& out, int32_t min, int32_t max, const std::string& value_name, const std::string& help,

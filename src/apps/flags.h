@@ -20,6 +20,7 @@ class Flags {
   // shells complete files where it is FILE, DIR or MODEL. The bound variable keeps its value when nobody sets the flag; it must
   // outlive parsing. `fallback` says the default in words where the variable cannot.
   CLI::Option* text(const std::string& names, std::string& out, const std::string& value_name, const std::string& help, const std::string& fallback = "");
+  // A flag takes one value each time that it stands there, a positional all that are left.
   CLI::Option* list(const std::string& names, std::vector<std::string>& out, const std::string& value_name, const std::string& help);
   CLI::Option* number(const std::string& names, int32_t& out, int32_t min, int32_t max, const std::string& value_name, const std::string& help, const std::string& fallback = "");
   CLI::Option* real(const std::string& names, float& out, float min, float max, const std::string& help);

@@ -36,7 +36,7 @@ struct RunFlags {
     model.add_to(flags);
     flags.text("PROMPT", prompt, "TEXT", "one question; - reads it from stdin", "a chat in the terminal");
     flags.text("--system", system, "TEXT", "system message");
-    flags.list("--image", images, "FILE", "picture before the question (the first, in a chat); repeatable")->allow_extra_args(false);
+    flags.list("--image", images, "FILE", "picture before the question (the first, in a chat); repeatable");
     flags.number("-n,--max-tokens", max_tokens, 1, 1 << 28, "N", "longest answer", "what the context holds");
     flags.real("--temperature", temperature, 0, 100, "0 always takes the likeliest token")->default_str("the model's, else 0.7");
     flags.real("--top-p", top_p, 0, 1, "samples from the likeliest tokens that together have this probability")->default_str("the model's, else 1");
