@@ -40,7 +40,7 @@ void RendererFlags::add_to(Flags& flags) {
   flags.choice("--dialect", dialect, {"auto", "template", "v4-preview", "v4", "v4.1"},
                "how prompts are written and answers read; auto goes by vocabulary and config.json");
   flags.choice("--history-reasoning", history_reasoning, {"reference", "keep"},
-               "DeepSeek: reasoning of earlier turns as the makers do it (left out), or always kept");
+               "DeepSeek: earlier reasoning is left out as the makers do, or kept");
   flags.choice("--developer-as", developer_as, {"dialect", "system", "user"},
                "DeepSeek: who says developer messages; dialect: system on v4.1, else user");
 }

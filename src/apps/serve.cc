@@ -46,7 +46,7 @@ struct ServeFlags {
     flags.duration("--response-retention", response_retention_ns, "how long they are kept", "30d");
     flags.text("--state-key-file", state_key_file, "FILE", "secret that seals reasoning which clients carry; without it a restart forgets");
     flags.list("--cors-origin", cors_origins, "ORIGIN", "web pages that may call; repeatable; * is all");
-    flags.list("--allow-image-hosts", image_hosts, "HOST[:PORT],...", "servers from which images are fetched that requests name by URL; without it none are")->delimiter(',');
+    flags.list("--allow-image-hosts", image_hosts, "HOST,...", "servers, HOST or HOST:PORT, whose images requests may name by URL [none]")->delimiter(',');
     flags.duration("--drain-timeout", drain_timeout_ns, "how long running answers may take after SIGTERM", "30s");
     flags.choice("--log", log, {"auto", "json", "human", "off"}, "a line a request on stderr; auto is human on a terminal");
     flags.toggle("--log-prompts", log_prompts, "puts the bodies of requests into the log");
