@@ -132,16 +132,13 @@ std::unique_ptr<RequestState> make_request_state(RequestId id, Request request, 
   const int32_t max_num_tokens = num_prompt + std::min(state->sampling.max_tokens, limits.max_context - num_prompt);
   std::vector<sched::Media> media = add_images(std::move(request.images), root, *state);
   state->choices = std::vector<SequenceState>(static_cast<size_t>(request.n));
+  const uint64_t order = id * kMaxChoices;
+  state->choices.front().prepare(order, std::move(request.prompt), max_num_tokens, root, limits.block_tokens, std::move(media));
   for (size_t i = 0; i < state->choices.size(); ++i) {
     SequenceState& choice = state->choices[i];
     choice.request = state.get();
     choice.choice = static_cast<int32_t>(i);
-    const uint64_t order = id * kMaxChoices + i;
-    if (i == 0) {
-      choice.prepare(order, std::move(request.prompt), max_num_tokens, root, limits.block_tokens, std::move(media));
-    } else {
-      choice.prepare_sibling(order, state->choices.front(), max_num_tokens, limits.block_tokens);
-    }
+    if (i > 0) choice.prepare_sibling(order + i, state->choices.front(), max_num_tokens, limits.block_tokens);
     if (!uses_counts(state->sampling)) continue;
     choice.counts = TokenCounts(std::min(max_num_tokens, limits.vocab_size));
     choice.counts.add_prompt(choice.tokens);

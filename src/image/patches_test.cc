@@ -51,7 +51,7 @@ TEST(Patches, AreCutChannelByChannel) {
   for (uint8_t i = 0; i < 24; ++i) picture.rgb.push_back(i);
   const Result<PatchPlan> plan = plan_patches(4, 2, options);
   ASSERT_TRUE(plan);
-  const std::vector<bf16> patches = make_patches(picture, *plan, options);
+  const std::vector<bf16> patches = make_patches(picture.rgb, picture.width, options);
   ASSERT_EQ(patches.size(), 24u);
   const int order[] = {0, 3, 12, 15, 1, 4, 13, 16, 2, 5, 14, 17, 6, 9, 18, 21, 7, 10, 19, 22, 8, 11, 20, 23};
   for (size_t i = 0; i < 24; ++i) {
