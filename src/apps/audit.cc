@@ -104,13 +104,13 @@ class ProgressLine {
     fmt::print(stderr, "\r{}\x1b[K", line);
   }
   void end() {
-    if (shown_ && last_ != start_) fmt::print(stderr, "\r\x1b[K");
+    if (shown_ && last_ != std::chrono::steady_clock::time_point{}) fmt::print(stderr, "\r\x1b[K");
   }
 
  private:
   bool shown_ = isatty(STDERR_FILENO) == 1;
   std::mutex mu_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now(), last_ = start_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now(), last_{};  // last_: none yet; the first comes at once
 };
 
 Result<trace::AuditOptions> audit_options(const AuditFlags& flags) {
