@@ -4,15 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/hash.h"
+#include "base/lru_cache.h"
 #include "base/result.h"
 #include "base/thread_annotations.h"
 #include "grammar/grammar.h"
@@ -34,26 +31,17 @@ class GrammarCache {
   int32_t vocab_size() const { return vocab_size_; }
 
  private:
-  struct Entry {
-    Digest256 key;
-    std::shared_ptr<const Grammar> grammar;
-  };
-
   Result<const Vocabulary*> vocabulary();
-  std::shared_ptr<const Grammar> find(const Digest256& key);
-  void insert(const Digest256& key, std::shared_ptr<const Grammar> grammar);
 
   const tokenizer::Tokenizer& tokenizer_;
   const int32_t vocab_size_;
   const std::vector<TokenId> end_tokens_;
-  const size_t capacity_;
 
   Mutex building_;  // held while the vocabulary is built: all who come meanwhile need it
   std::unique_ptr<const Vocabulary> vocabulary_ GUARDED_BY(building_);
 
   mutable Mutex mu_;
-  std::list<Entry> entries_ GUARDED_BY(mu_);  // the most recently used first
-  std::unordered_map<Digest256, std::list<Entry>::iterator, Digest256Hash> by_key_ GUARDED_BY(mu_);
+  LruCache<Digest256, std::shared_ptr<const Grammar>, Digest256Hash> compiled_ GUARDED_BY(mu_);  // counted, one each
 };
 
 }  // namespace deepinfer::grammar
