@@ -1,7 +1,7 @@
 // Errors of the Rust library's grammar functions. For the sources of this folder.
 #pragma once
 
-#include <deepinfer_rust.h>
+#include <deepinfer_rust_buffer.h>
 
 #include <string>
 #include <string_view>
@@ -9,16 +9,6 @@
 #include "base/result.h"
 
 namespace deepinfer::grammar {
-
-// A buffer that the library fills.
-struct RustBuffer {
-  DiBuffer raw{nullptr, 0, 0};
-  RustBuffer() = default;
-  RustBuffer(const RustBuffer&) = delete;
-  RustBuffer& operator=(const RustBuffer&) = delete;
-  ~RustBuffer() { di_buffer_free(raw); }
-  std::string_view text() const { return {reinterpret_cast<const char*>(raw.data), raw.size}; }
-};
 
 // Messages quote what a client wrote, which may be long. Cut between code points.
 inline std::string clipped(std::string_view message) {

@@ -5,7 +5,7 @@
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 #include <chrono>
-#include <deepinfer_rust.h>
+#include <deepinfer_rust_buffer.h>
 
 #include "base/bytes.h"
 #include "recipe/template_probes.h"
@@ -16,16 +16,6 @@ namespace {
 
 constexpr std::string_view kWhiteSpace = " \t\r\n\v\f";
 constexpr std::string_view kThink = "<think>";
-
-// A buffer of the Rust library.
-struct Buffer {
-  DiBuffer raw{nullptr, 0, 0};
-  Buffer() = default;
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { di_buffer_free(raw); }
-  std::string_view text() const { return {reinterpret_cast<const char*>(raw.data), raw.size}; }
-};
 
 const uint8_t* bytes(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }
 
@@ -95,7 +85,7 @@ Result<ChatTemplate::Compiled> ChatTemplate::compile(bool characters, const toke
       {"variables", {{"bos_token", options_.bos}, {"eos_token", options_.eos}}},
   });
   Compiled compiled{std::make_unique<Handle>(), {}, {}, {}};
-  Buffer error;
+  RustBuffer error;
   const int32_t status =
       di_template_new(bytes(source_), source_.size(), bytes(options), options.size(), &compiled.handle->raw, &error.raw);
   if (status != DI_TEMPLATE_OK) return to_error(status, error.text());
@@ -149,7 +139,7 @@ Result<> ChatTemplate::try_out(Compiled& compiled, const tokenizer::Tokenizer& t
 }
 
 Result<std::vector<Segment>> ChatTemplate::render_context(const Handle& handle, std::string_view context) const {
-  Buffer out;
+  RustBuffer out;
   const int32_t status = di_template_render(handle.raw, bytes(context), context.size(), options_.now_unix_s(), &out.raw);
   if (status != DI_TEMPLATE_OK) return to_error(status, out.text());
   std::vector<Segment> segments;
