@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "grammar/fake_vocabulary.h"
 #include "grammar/grammar.h"
 #include "read_file.h"
 
@@ -23,32 +24,6 @@ namespace {
 
 using namespace deepinfer;
 namespace json = boost::json;
-
-// Bytes, and one token that ends.
-class ByteTokenizer final : public tokenizer::Tokenizer {
- public:
-  ByteTokenizer() {
-    for (int byte = 0; byte < 256; ++byte) bytes_.emplace_back(1, static_cast<char>(byte));
-    bytes_.emplace_back("<end>");
-    added_.push_back({.id = 256, .spelling = "<end>", .special = true});
-  }
-  void encode(std::string_view text, tokenizer::Recognize, std::vector<TokenId>& out) const override {
-    for (const char c : text) out.push_back(static_cast<unsigned char>(c));
-  }
-  int32_t vocab_size() const override { return 257; }
-  std::optional<TokenId> special_id(std::string_view) const override { return {}; }
-  std::span<const AddedToken> added_tokens() const override { return added_; }
-  std::string_view token_bytes(TokenId id) const override { return bytes_[static_cast<size_t>(id)]; }
-  bool is_special(TokenId id) const override { return id == 256; }
-  std::optional<TokenId> bos_id() const override { return {}; }
-  std::optional<TokenId> eos_id() const override { return 256; }
-  bool add_bos() const override { return false; }
-  std::span<const TokenId> stop_ids() const override { return {}; }
-
- private:
-  std::vector<std::string> bytes_;
-  std::vector<AddedToken> added_;
-};
 
 struct Row {
   int honoured = 0, refused = 0, accepted = 0, strict = 0, rejected = 0, wrong = 0;
@@ -62,11 +37,11 @@ struct Row {
   }
 };
 
-bool accepts(const grammar::Grammar& grammar, std::string_view text) {
+bool accepts(const grammar::Grammar& grammar, size_t num_words, std::string_view text) {
   grammar::Matcher matcher = grammar.matcher().value();
-  std::vector<uint32_t> bits(9);
+  std::vector<uint32_t> bits(num_words);
   for (const char c : text) {
-    const auto token = static_cast<unsigned char>(c);
+    const auto token = static_cast<unsigned char>(c);  // a byte's token in FakeVocabulary
     if (!matcher.mask(bits) || (bits[token / 32] >> (token % 32) & 1) == 0 || !matcher.accept(token)) return false;
   }
   return matcher.is_accepting();
@@ -89,7 +64,7 @@ Row run_file(const grammar::Vocabulary& vocabulary, const std::filesystem::path&
     }
     row.honoured += 1;
     for (const json::value& test : group.at("tests").as_array()) {
-      const bool valid = test.at("valid").as_bool(), accepted = accepts(**compiled, json::serialize(test.at("data")));
+      const bool valid = test.at("valid").as_bool(), accepted = accepts(**compiled, vocabulary.mask_words(), json::serialize(test.at("data")));
       (valid ? accepted ? row.accepted : row.strict : accepted ? row.wrong : row.rejected) += 1;
       if (tell && valid != accepted) {
         std::printf("%s: %s: %s: %s\n", valid ? "strict" : "WRONG", path.stem().c_str(), group.at("description").as_string().c_str(),
@@ -108,9 +83,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   const bool tell = argc > 2 && std::string_view(argv[2]) == "--wrong";
-  const ByteTokenizer tokenizer;
-  const TokenId end = 256;
-  const auto vocabulary = grammar::Vocabulary::build(tokenizer, 257, {&end, 1}).value();
+  const grammar::FakeVocabulary tokenizer;
+  const TokenId end = tokenizer.end();
+  const auto vocabulary = grammar::Vocabulary::build(tokenizer, tokenizer.vocab_size(), {&end, 1}).value();
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(argv[1])) {
     if (entry.path().extension() == ".json") files.push_back(entry.path());
