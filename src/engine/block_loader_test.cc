@@ -14,6 +14,8 @@
 #include "engine/collect.h"
 #include "engine/engine.h"
 #include "engine/fake_model.h"
+#include "engine/image_reader.h"
+#include "engine/schedules.h"
 #include "io/memory_disk.h"
 #include "io/memory_key_values.h"
 #include "kv/segment_store.h"
@@ -182,10 +184,15 @@ TEST(EngineWithStore, TheSharedIndexSaysWhatAnotherProcessComputed) {
   EXPECT_EQ(again.usage.shared_tokens, 0) << "from memory now";
 }
 
-// With windows, each turn goes on from a cut that the other process made: its key can only be named once what lies before is known.
-TEST(EngineWithStore, AConversationThatMovesBetweenProcessesIsTheSame) {
-  const auto converse = [](bool moves) {
-    TwoMachines two({.window = 6});
+// With windows, each turn goes on from a cut that the other process made: its key can only be named once what lies before is known. Behind
+// the cut lies what the turn before showed: a picture, or none.
+void expect_conversations_move(bool pictures) {
+  const auto picture = [](int turn) {
+    const image::Picture flat{.width = 8, .height = 8, .rgb = std::vector<uint8_t>(8 * 8 * 3, static_cast<uint8_t>(turn))};
+    return fit_image(flat, FakeImageEncoder().patch_options()).value();
+  };
+  const auto converse = [&](bool moves) {
+    TwoMachines two({.window = 6, .vision = true});
     std::vector<ChoiceResult> turns;
     Request request = request_of(50, 24);
     for (int turn = 0; turn < 4; ++turn) {
@@ -195,6 +202,10 @@ TEST(EngineWithStore, AConversationThatMovesBetweenProcessesIsTheSame) {
       const std::vector<TokenId>& answer = turns.back().tokens;
       request.prompt.insert(request.prompt.end(), answer.begin(), answer.end());
       request.prompt.push_back(static_cast<TokenId>(3 + turn));
+      if (!pictures) continue;
+      const auto start = static_cast<int32_t>(request.prompt.size());
+      request.prompt.resize(request.prompt.size() + 30, 7);
+      place_image(request, start, picture(turn), FakeImageEncoder().token_id());
     }
     return turns;
   };
@@ -207,6 +218,10 @@ TEST(EngineWithStore, AConversationThatMovesBetweenProcessesIsTheSame) {
     }
   }
 }
+
+TEST(EngineWithStore, AConversationThatMovesBetweenProcessesIsTheSame) { expect_conversations_move(false); }
+
+TEST(EngineWithStore, AConversationWithPicturesThatMovesBetweenProcessesIsTheSame) { expect_conversations_move(true); }
 
 TEST(EngineWithStore, AHangingIndexDelaysNobodyForLong) {
   TwoMachines two;
