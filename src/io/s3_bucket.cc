@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "io/no_sigpipe.h"
 
 namespace deepinfer::io {
@@ -23,11 +24,10 @@ constexpr int kMaxPages = 10'000;
 constexpr long kNothingThere = 416;  // no byte of the range
 
 std::string sha256_hex(std::span<const std::byte> bytes) {
-  unsigned char digest[crypto_hash_sha256_BYTES];
-  crypto_hash_sha256(digest, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
-  std::string out;
-  for (const unsigned char byte : digest) out += fmt::format("{:02x}", byte);
-  return out;
+  Digest256 digest;
+  static_assert(sizeof(digest.bytes) == crypto_hash_sha256_BYTES);
+  crypto_hash_sha256(digest.bytes.data(), reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+  return digest.hex();
 }
 
 // As SigV4 wants it, so that what is signed is what is sent.
