@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks what a compiler does not: the include table of docs/style.md, file names, header comments, white space, stray words.
+"""Checks what a compiler does not: the include table of docs/style.md, file names, header comments, white space, stray words,
+end-to-end tests that nobody runs.
 
 usage: tidy.py              checks every file that git would commit; one line a finding; exit code 1 if there is one
        tidy.py --self-test  shows that each rule can fail
@@ -115,9 +116,19 @@ def check_text(path, text):
                 yield number, "%s (%s)" % (why, word)
 
 
-def check_file(path, text, table):
+def check_registered(path, text, registered):
+    """unittest classes of tests/e2e run only if a CMakeLists.txt names them."""
+    module = re.fullmatch(r"tests/e2e/(\w+_test)\.py", path)
+    for case in re.finditer(r"^class (\w+Test)\b", text, re.M) if module else ():
+        name = "%s.%s" % (module[1], case[1])
+        if not re.search(re.escape(name) + r"\b", registered):
+            yield text.count("\n", 0, case.start()) + 1, "%s is in no CMakeLists.txt, so it never runs" % name
+
+
+def check_file(path, text, table, registered):
     yield from check_name(path)
     yield from check_text(path, text)
+    yield from check_registered(path, text, registered)
     if path.startswith("src/") and path.endswith((".h", ".cc", ".inc")):
         yield from check_includes(path, text, table)
 
@@ -137,6 +148,10 @@ def main():
         table = read_table(f.read())
     if "base" not in table or "apps" not in table:
         sys.exit("tidy: no layout table found in docs/style.md")
+    registered = ""
+    for name in ("tests/CMakeLists.txt", "tests/e2e/CMakeLists.txt"):
+        with open(os.path.join(ROOT, name), encoding="utf-8") as f:
+            registered += f.read()
     found = files = 0
     for path, full in sorted(committed_files()):
         files += 1
@@ -147,7 +162,7 @@ def main():
             print("%s:1: not UTF-8" % path)
             found += 1
             continue
-        for line, message in check_file(path, text, table):
+        for line, message in check_file(path, text, table, registered):
             print("%s:%d: %s" % (path, line, message))
             found += 1
     print("tidy: %d files, %d findings" % (files, found))
@@ -172,11 +187,14 @@ def self_test():
         ("src/core/a.h", good + "// see /" + "work/x\n", "one machine"),
         ("README.md", "no newline", "newline"),
         ("README.md", "text\n\n", "empty lines"),
+        ("tests/e2e/a_test.py", "class OtherTest(unittest.TestCase):\n", "never runs"),
     ]
-    assert not list(check_file("src/core/a.h", good, table))
-    assert not list(check_file("src/core/a_test.cc", good + "#include <gtest/gtest.h>\n", table))
+    registered = "foreach(case a_test.OneTest)"
+    for path, text in (("src/core/a.h", good), ("src/core/a_test.cc", good + "#include <gtest/gtest.h>\n"),
+                       ("tests/e2e/a_test.py", "class OneTest(unittest.TestCase):\n")):
+        assert not list(check_file(path, text, table, registered)), path
     for path, text, expected in bad:
-        messages = [m for _, m in check_file(path, text, table)]
+        messages = [m for _, m in check_file(path, text, table, registered)]
         assert len(messages) == 1 and expected in messages[0], (path, text, messages)
     print("tidy: self-test passed, %d rules fail when they must" % len(bad))
     return 0
