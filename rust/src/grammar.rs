@@ -39,6 +39,8 @@ const MAX_TEXT_BYTES: usize = 64 << 10;
 const MAX_CHOICES: usize = 4096;
 /// Parentheses and brackets in a grammar.
 const MAX_NESTING: usize = 128;
+/// Levels of a description's JSON: more than schemas are honoured with (schema.rs), so that what is too deep is named with its place.
+const MAX_JSON_DEPTH: usize = 1024;
 /// The compilers of schemas and grammars recurse; this is address space, of which only what they reach is ever touched.
 const COMPILE_STACK_BYTES: usize = 256 << 20;
 
@@ -123,10 +125,9 @@ impl Vocabulary {
 
     /// spec: see Spec. Borrows a thread with a deep stack for as long as it takes.
     pub fn compile(&self, spec: &str) -> Result<Grammar, Failure> {
-        let spec: Spec = serde_json::from_str(spec).map_err(|e| invalid(format!("constraint: {e}")))?;
         on_deep_stack(|| {
             let mut schemas = vec![];
-            let grammar = read_spec(spec, &mut schemas)?;
+            let grammar = read_spec(parse_spec(spec)?, &mut schemas)?;
             // Whole it is compiled once; what was wrong with which schema is looked for when something was.
             self.compile_grammar(grammar).map_err(|f| schemas.iter().find_map(Checked::refusal).unwrap_or(f))
         })
@@ -152,6 +153,32 @@ fn on_deep_stack<T: Send>(work: impl FnOnce() -> Result<T, Failure> + Send) -> R
             .map_err(|e| failure(Status::Internal, format!("no thread to compile on: {e}")))?;
         thread.join().unwrap_or_else(|_| Err(failure(Status::Internal, "the grammar compiler panicked")))
     })
+}
+
+fn parse_spec(spec: &str) -> Result<Spec, Failure> {
+    check_json_depth(spec)?;
+    let mut parser = serde_json::Deserializer::from_str(spec);
+    parser.disable_recursion_limit();
+    let parsed = Spec::deserialize(&mut parser).and_then(|parsed| parser.end().map(|()| parsed));
+    parsed.map_err(|e| invalid(format!("constraint: {e}")))
+}
+
+fn check_json_depth(text: &str) -> Result<(), Failure> {
+    let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => depth += 1,
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_JSON_DEPTH {
+            return Err(invalid(format!("constraint: nested more than {MAX_JSON_DEPTH} deep")));
+        }
+    }
+    Ok(())
 }
 
 fn read_spec(spec: Spec, schemas: &mut Vec<Checked>) -> Result<TopLevelGrammar, Failure> {

@@ -55,19 +55,19 @@ fn refused(label: &str, at: &str, keyword: &str, why: &str) -> Failure {
     invalid(format!("{schema}: keyword \"{keyword}\" at {place}: {why}"))
 }
 
-/// The schemas in a schema, with their pointers.
-fn children<'a>(schema: &'a Map<String, Json>, at: &str) -> Vec<(String, &'a Json)> {
+/// The schemas in a schema: the keyword that each is under, and its pointer.
+fn children<'a>(schema: &'a Map<String, Json>, at: &str) -> Vec<(&'a str, String, &'a Json)> {
     let mut found = vec![];
     for (keyword, value) in schema {
         let place = pointer(at, keyword);
         match (keyword.as_str(), value) {
             ("properties" | "patternProperties" | "$defs" | "definitions", Json::Object(named)) => {
-                found.extend(named.iter().map(|(name, child)| (pointer(&place, name), child)))
+                found.extend(named.iter().map(|(name, child)| (keyword.as_str(), pointer(&place, name), child)))
             }
             ("anyOf" | "allOf" | "oneOf" | "prefixItems" | "items", Json::Array(list)) => {
-                found.extend(list.iter().enumerate().map(|(i, child)| (format!("{place}/{i}"), child)))
+                found.extend(list.iter().enumerate().map(|(i, child)| (keyword.as_str(), format!("{place}/{i}"), child)))
             }
-            ("items" | "additionalItems" | "additionalProperties", child) => found.push((place, child)),
+            ("items" | "additionalItems" | "additionalProperties", child) => found.push((keyword.as_str(), place, child)),
             _ => {}
         }
     }
@@ -87,13 +87,13 @@ impl Check<'_> {
             Json::Object(schema) => schema,
             _ => return Err(invalid(format!("{}: \"{at}\" is not a schema", self.name()))),
         };
-        if depth > MAX_DEPTH {
-            return Err(invalid(format!("{}: nested more than {MAX_DEPTH} deep at \"{at}\"", self.name())));
-        }
         for (keyword, value) in schema {
             self.keyword(keyword, value, at)?;
         }
-        for (place, child) in children(schema, at) {
+        for (keyword, place, child) in children(schema, at) {
+            if depth == MAX_DEPTH && child.is_object() {
+                return Err(refused(self.label, at, keyword, &format!("schemas are nested more than {MAX_DEPTH} deep")));
+            }
             self.schema(child, &place, depth + 1)?;
         }
         Ok(())
@@ -205,7 +205,7 @@ impl Trials<'_> {
     /// The deepest schema that does not compile alone.
     fn deepest(&mut self, schema: &Json, at: &str) -> Option<(String, String, Json)> {
         let message = self.error(schema)?;
-        for (place, child) in schema.as_object().map(|object| children(object, at)).unwrap_or_default() {
+        for (_, place, child) in schema.as_object().map(|object| children(object, at)).unwrap_or_default() {
             // false is a schema of its own right: it forbids a property.
             if child.is_object() {
                 if let Some(found) = self.deepest(child, &place) {

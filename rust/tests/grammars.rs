@@ -63,7 +63,18 @@ fn refusals_name_keyword_and_place() {
 
 #[test]
 fn limits_hold() {
-    assert_ne!(refusal(&schema(&("{\"items\":".repeat(90) + "true" + &"}".repeat(90)))), "");
+    let items = |depth| schema(&("{\"items\":".repeat(depth) + "true" + &"}".repeat(depth)));
+    assert_eq!(refusal(&items(65)), "");
+    let deeper = format!(r#"the schema: keyword "items" at "{}": schemas are nested more than 64 deep"#, "/items".repeat(64));
+    for depth in [66, 90, 200, 900] {
+        assert_eq!(refusal(&items(depth)), deeper);
+    }
+    let named = |depth| schema(&("{\"properties\":{\"a\":".repeat(depth) + "{}" + &"}}".repeat(depth)));
+    assert!(accepts(&named(64), &("{\"a\": ".repeat(64) + "0" + &"}".repeat(64))));
+    assert!(refusal(&named(120)).starts_with(r#"the schema: keyword "properties" at "/properties/a"#));
+    assert!(refusal(&items(100_000)).contains("deep"));
+    let value = |depth| schema(&format!(r#"{{"const":{}{}}}"#, "[".repeat(depth), "]".repeat(depth)));
+    assert!(accepts(&value(250), &("[".repeat(250) + &"]".repeat(250))));
     assert_ne!(refusal(&format!(r#"{{"kind":"regex","pattern":"{}"}}"#, "(".repeat(20000))), "");
     assert_ne!(refusal(&format!(r#"{{"kind":"lark","grammar":"start: {}"}}"#, "(".repeat(20000))), "");
     let rules: String = (0..4000).map(|i| format!("r{i}: r{}\\n", i + 1)).collect();

@@ -10,9 +10,9 @@
 
 namespace deepinfer::grammar {
 
-// Messages quote what a client wrote, which may be long. Cut between code points.
+// Messages quote what a client wrote, which may be long: a pointer to the deepest schema that is honoured fits. Cut between code points.
 inline std::string clipped(std::string_view message) {
-  constexpr size_t kMaxBytes = 600;
+  constexpr size_t kMaxBytes = 2000;
   if (message.size() <= kMaxBytes) return std::string(message);
   size_t end = kMaxBytes;
   while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0) == 0x80) --end;
