@@ -1,9 +1,9 @@
 // The real HTTP server over a scripted model, for client suites that must see exact answers. Ends with its standard input.
 //
-// usage: scripted_server [--port N] [--dialect template|v4.1] [--key KEY] [--keep]
+// usage: scripted_server [--port N] [--dialect template|v4.1] [--key KEY] [--keep] [--context TOKENS]
 //
 // template: bytes are tokens, and tools are text. v4.1: the nano model's vocabulary, DeepSeek V4.1's prompts and tool calls.
-// --key: an API key that every request needs. --keep: responses are kept, in memory.
+// --key: an API key that every request needs. --keep: responses are kept, in memory. --context: of the model; agents want more than 20,000.
 // The last line of a user's that says so decides what the model does: "say TEXT" answers TEXT, "think TEXT" thinks before it, "long"
 // never ends, "run NAME" plays the script NAME of scripts.json, one round for each tool result that is there.
 #include <unistd.h>
@@ -28,6 +28,7 @@ struct Flags {
   uint16_t port = 0;
   std::string dialect = "template", key;
   bool keep = false;
+  int32_t context = 20'000;
 };
 
 Flags flags_of(int argc, char** argv) {
@@ -45,6 +46,8 @@ Flags flags_of(int argc, char** argv) {
       out.dialect = argv[++i];
     } else if (flag == "--key") {
       out.key = argv[++i];
+    } else if (flag == "--context") {
+      out.context = std::atoi(argv[++i]);
     }
   }
   return out;
@@ -138,7 +141,7 @@ int main(int argc, char** argv) {
   std::unique_ptr<recipe::PromptRenderer> renderer = std::make_unique<FakeRenderer>();
   api::ServerOptions options;
   options.port = flags.port;
-  FakeInference::Options engine{.step = std::chrono::microseconds(200), .max_context = 20'000};
+  FakeInference::Options engine{.step = std::chrono::microseconds(200), .max_context = flags.context};
   if (flags.dialect == "v4.1") {
     auto nano = tokenizer::Tokenizer::from_json(read_file(DI_SOURCE_DIR "/models/nano/tokenizer.json"), "", "nano");
     if (!nano) return fail(nano.error().message);
