@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 #include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -27,7 +26,6 @@ namespace http = boost::beast::http;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kWritePiece = 64u << 10;        // what write_timeout is for
 constexpr size_t kMaxPipelined = 64u << 10;      // read ahead of the request being answered
 constexpr size_t kUncountedBody = 64u << 10;     // bodies up to here are bounded by the number of connections

@@ -8,7 +8,6 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <condition_variable>
 #include <mutex>
 #include <set>
@@ -21,7 +20,6 @@ namespace deepinfer::api {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr int32_t kMaxRefusals = 64;         // connections that are being told there is no room
 constexpr milliseconds kAcceptPause{100};    // after accept() failed, mostly for want of file descriptors
 constexpr milliseconds kAbortTime{2000};     // for cancelled requests to tell their clients

@@ -1,12 +1,8 @@
 #include "api/transport.h"
 
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
 namespace deepinfer::api {
-namespace {
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
-}
 
 Transport::Transport(Tcp::socket socket, asio::ssl::context* tls) {
   error_code ignored;

@@ -10,6 +10,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <functional>
 #include <optional>
 #include <string_view>
@@ -20,6 +21,7 @@ namespace deepinfer::api {
 namespace asio = boost::asio;
 using boost::system::error_code;
 using Tcp = asio::ip::tcp;
+inline constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);  // errors are looked at, never thrown
 
 class Transport {
  public:

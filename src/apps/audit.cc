@@ -7,11 +7,11 @@
 #include <fstream>
 #include <numeric>
 #include <thread>
-#include <unistd.h>
 
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "apps/price_file.h"
+#include "apps/progress_line.h"
 #include "base/units.h"
 #include "io/byte_stream.h"
 #include "io/mapped_file.h"
@@ -84,34 +84,6 @@ Result<double> parse_share(const std::string& text) {
   if (digits.empty() || *end != '\0' || !(value > 0) || value > 1) return Error{Code::kInvalidArgument, fmt::format("--sample: '{}' is not a share such as 1% or 0.01", text)};
   return value;
 }
-
-// A line on stderr that is written over, if a person looks.
-class ProgressLine {
- public:
-  void show(uint64_t position, uint64_t total) {
-    if (!shown_) return;
-    const auto now = std::chrono::steady_clock::now();
-    const std::lock_guard lock(mu_);
-    if (now - last_ < std::chrono::milliseconds(200)) return;
-    last_ = now;
-    const double seconds = std::chrono::duration<double>(now - start_).count(), rate = static_cast<double>(position) / seconds;
-    std::string line = fmt::format("{} read, {}/s", format_size(position), format_size(static_cast<uint64_t>(rate)));
-    if (total > 0) {
-      const double done = std::min(1.0, static_cast<double>(position) / static_cast<double>(total));
-      const int filled = static_cast<int>(done * 24);
-      line = fmt::format("[{:#<{}}{:.<{}}] {:3.0f} %, {}, {:.0f} s left", "", filled, "", 24 - filled, done * 100, line, rate > 0 ? static_cast<double>(total - position) / rate : 0);
-    }
-    fmt::print(stderr, "\r{}\x1b[K", line);
-  }
-  void end() {
-    if (shown_ && last_ != std::chrono::steady_clock::time_point{}) fmt::print(stderr, "\r\x1b[K");
-  }
-
- private:
-  bool shown_ = isatty(STDERR_FILENO) == 1;
-  std::mutex mu_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now(), last_{};  // last_: none yet; the first comes at once
-};
 
 Result<trace::AuditOptions> audit_options(const AuditFlags& flags) {
   trace::AuditOptions out;
@@ -222,9 +194,8 @@ Result<> run_audit(const AuditFlags& flags) {
     DI_TRY(merge(flags, audit, rendering.name));
   } else {
     DI_TRY(const std::vector<std::string> paths, trace::find_logs(flags.logs));
-    ProgressLine progress;
-    audit.read(paths, [&](uint64_t position, uint64_t total) { progress.show(position, total); });
-    progress.end();
+    ProgressLine progress(ProgressLine::Shown::kOnTerminal);
+    audit.read(paths, std::ref(progress));
   }
   if (!flags.skipped.empty()) {
     DI_TRY(write_skipped(flags.skipped, audit.input()));

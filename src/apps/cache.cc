@@ -4,12 +4,12 @@
 #include <boost/json.hpp>
 #include <cstdio>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "api/auth.h"
 #include "apps/cache_disk.h"
 #include "apps/commands.h"
 #include "apps/generate.h"
+#include "apps/progress_line.h"
 #include "apps/served_model.h"
 #include "base/units.h"
 #include "io/mapped_file.h"
@@ -19,30 +19,6 @@ namespace deepinfer::apps {
 namespace {
 
 namespace json = boost::json;
-
-class ProgressLine {
- public:
-  explicit ProgressLine(bool quiet) : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1) {}
-  ~ProgressLine() {
-    if (terminal_ && shown_ >= 0) fmt::print(stderr, "\r\033[K");
-  }
-  void operator()(uint64_t done, uint64_t total) {
-    const int percent = total == 0 ? 100 : static_cast<int>(100.0 * static_cast<double>(done) / static_cast<double>(total));
-    if (quiet_ || percent < shown_ + (terminal_ ? 1 : 10)) return;
-    shown_ = percent;
-    if (terminal_) {
-      const int bars = percent * 40 / 100;
-      fmt::print(stderr, "\r[{:<40}] {:3} % of {}", std::string(static_cast<size_t>(bars), '#'), percent, format_size(total));
-      std::fflush(stderr);
-    } else {
-      fmt::print(stderr, "{} % of {}\n", percent, format_size(total));
-    }
-  }
-
- private:
-  const bool quiet_, terminal_;
-  int shown_ = -1;
-};
 
 std::string age_text(int64_t seconds) {
   if (seconds < 3600) return fmt::format("{} min", seconds / 60);
@@ -113,7 +89,7 @@ int run_stat(const DirFlags& flags) {
   if (!disk) return report(disk.error());
   const int64_t now_s = kv::SystemTime().wall_s();
   Result<kv::StoreReport> done = [&] {
-    ProgressLine progress(flags.quiet || flags.json);
+    ProgressLine progress(flags.quiet || flags.json ? ProgressLine::Shown::kNever : ProgressLine::Shown::kAlways);
     return kv::report_store(**disk, flags.dir, now_s, std::ref(progress));
   }();
   if (!done) return report(done.error());
@@ -136,7 +112,7 @@ int run_verify(const VerifyFlags& flags) {
   const Result<std::shared_ptr<io::Disk>> disk = cache_disk(flags.dir);
   if (!disk) return report(disk.error());
   Result<kv::VerifyReport> done = [&] {
-    ProgressLine progress(flags.quiet || flags.json);
+    ProgressLine progress(flags.quiet || flags.json ? ProgressLine::Shown::kNever : ProgressLine::Shown::kAlways);
     return kv::verify_store(**disk, flags.dir, cipher, std::ref(progress));
   }();
   if (!done) return report(done.error());

@@ -8,8 +8,11 @@
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace deepinfer {
+
+inline std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 struct Digest256 {
   std::array<uint8_t, 32> bytes{};

@@ -5,8 +5,6 @@
 namespace deepinfer {
 namespace {
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
-
 TEST(Blake2b, KnownAnswer) {  // BLAKE2b-256("abc")
   EXPECT_EQ(blake2b_256(bytes_of("abc")).hex(), "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319");
 }

@@ -37,6 +37,11 @@ class Rng {
     return uint64_t{r[0]} << 32 | r[1];
   }
   double uniform() { return philox_uniform(seed_, counter_++); }          // [0, 1)
+  float normal() {                                                        // about N(0, 1): a sum of 12 uniform numbers, within ±6
+    float sum = -6;
+    for (int i = 0; i < 12; ++i) sum += static_cast<float>(uniform());
+    return sum;
+  }
   uint64_t below(uint64_t bound) {                                        // [0, bound), bound > 0; bias below 2^-32 for small bounds
     return static_cast<uint64_t>((static_cast<unsigned __int128>(next_u64()) * bound) >> 64);
   }

@@ -13,7 +13,7 @@ namespace {
 constexpr uint8_t kVersion = 1;  // authenticated with the context, so a later format cannot be taken for this one
 constexpr size_t kNonce = crypto_aead_xchacha20poly1305_ietf_NPUBBYTES, kTag = crypto_aead_xchacha20poly1305_ietf_ABYTES;
 
-const unsigned char* bytes_of(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
+const unsigned char* chars_of(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
 
 }  // namespace
 
@@ -37,7 +37,7 @@ std::string Sealer::seal(std::string_view text, std::string_view context) const 
   out[0] = kVersion;
   randombytes_buf(&out[1], kNonce);
   unsigned long long length = 0;
-  const int rc = crypto_aead_xchacha20poly1305_ietf_encrypt(&out[1 + kNonce], &length, bytes_of(text), text.size(), bytes_of(context), context.size(),
+  const int rc = crypto_aead_xchacha20poly1305_ietf_encrypt(&out[1 + kNonce], &length, chars_of(text), text.size(), chars_of(context), context.size(),
                                                             nullptr, &out[1], key_.data());
   CHECK(rc == 0);
   CHECK(length == text.size() + kTag);
@@ -47,12 +47,12 @@ std::string Sealer::seal(std::string_view text, std::string_view context) const 
 std::optional<std::string> Sealer::open(std::string_view sealed, std::string_view context) const {
   const std::optional<std::string> decoded = decode_base64(sealed, Base64::kUrlUnpadded);
   if (!decoded || decoded->size() < 1 + kNonce + kTag || (*decoded)[0] != static_cast<char>(kVersion)) return std::nullopt;
-  const unsigned char* in = bytes_of(*decoded);
+  const unsigned char* in = chars_of(*decoded);
   const size_t size = decoded->size();
   std::string text(size - 1 - kNonce - kTag, '\0');
   unsigned long long length = 0;
   const int forged = crypto_aead_xchacha20poly1305_ietf_decrypt(reinterpret_cast<unsigned char*>(text.data()), &length, nullptr, &in[1 + kNonce],
-                                                                size - 1 - kNonce, bytes_of(context), context.size(), &in[1], key_.data());
+                                                                size - 1 - kNonce, chars_of(context), context.size(), &in[1], key_.data());
   if (forged != 0) return std::nullopt;
   return text;
 }

@@ -91,7 +91,7 @@ class Machine {
   std::unique_ptr<Engine> engine;
 };
 
-Request request_of(int32_t length, int32_t max_tokens, TokenId first = 1) {
+Request kept_request(int32_t length, int32_t max_tokens, TokenId first = 1) {
   Request request;
   for (int32_t i = 0; i < length; ++i) request.prompt.push_back((first + i * 7) % 97);
   request.sampling.temperature = 0;
@@ -104,7 +104,7 @@ Request request_of(int32_t length, int32_t max_tokens, TokenId first = 1) {
 TEST(EngineWithStore, ARestartFindsPromptAndAnswerAgain) {
   Machine machine;
   machine.start();
-  Request request = request_of(50, 30);
+  Request request = kept_request(50, 30);
   const ChoiceResult cold = machine.answer(request);
   EXPECT_EQ(cold.usage.cached_tokens, 0);
   machine.start();
@@ -132,7 +132,7 @@ TEST(EngineWithStore, AConversationWithWindowsIsTheSameOverRestarts) {
   const auto converse = [](bool restarts) {
     Machine machine;
     std::vector<ChoiceResult> turns;
-    Request request = request_of(50, 24);
+    Request request = kept_request(50, 24);
     machine.start({.window = 6});
     for (int turn = 0; turn < 4; ++turn) {
       if (restarts) machine.start({.window = 6});
@@ -172,7 +172,7 @@ struct TwoMachines {
 
 TEST(EngineWithStore, TheSharedIndexSaysWhatAnotherProcessComputed) {
   TwoMachines two;
-  const Request request = request_of(50, 30);
+  const Request request = kept_request(50, 30);
   const ChoiceResult cold = two.first.answer(request);
   two.first.settle();
   const ChoiceResult warm = two.second.answer(request);
@@ -194,7 +194,7 @@ void expect_conversations_move(bool pictures) {
   const auto converse = [&](bool moves) {
     TwoMachines two({.window = 6, .vision = true});
     std::vector<ChoiceResult> turns;
-    Request request = request_of(50, 24);
+    Request request = kept_request(50, 24);
     for (int turn = 0; turn < 4; ++turn) {
       Machine& machine = moves && turn % 2 == 1 ? two.second : two.first;
       turns.push_back(machine.answer(request));
@@ -225,7 +225,7 @@ TEST(EngineWithStore, AConversationWithPicturesThatMovesBetweenProcessesIsTheSam
 
 TEST(EngineWithStore, AHangingIndexDelaysNobodyForLong) {
   TwoMachines two;
-  const Request request = request_of(50, 8);
+  const Request request = kept_request(50, 8);
   const ChoiceResult cold = two.first.answer(request);
   std::mutex mu;
   std::condition_variable released;
@@ -250,7 +250,7 @@ TEST(EngineWithStore, AHangingIndexDelaysNobodyForLong) {
 TEST(EngineWithStore, OtherTenantsAndSaltsFindNothing) {
   Machine machine;
   machine.start();
-  Request request = request_of(50, 4);
+  Request request = kept_request(50, 4);
   const ChoiceResult cold = machine.answer(request);
   machine.start();
   request.tenant = "other";
@@ -267,7 +267,7 @@ TEST(EngineWithStore, OtherTenantsAndSaltsFindNothing) {
 TEST(EngineWithStore, ABlockOfAFailedSequenceIsNotStored) {
   Machine machine;
   machine.start({.poison = 13});
-  Request request = request_of(50, 4);
+  Request request = kept_request(50, 4);
   for (TokenId& token : request.prompt) token = token == 13 ? 12 : token;
   request.prompt.back() = 13;
   EXPECT_EQ(machine.answer(request).finished, FinishReason::kError);
@@ -279,10 +279,10 @@ TEST(EngineWithStore, ABlockOfAFailedSequenceIsNotStored) {
 TEST(EngineWithStore, AHangingReadDelaysItsOwnRequestAlone) {
   Machine machine;
   machine.start();
-  const Request stored = request_of(400, 8), other = request_of(60, 8, 50);
+  const Request stored = kept_request(400, 8), other = kept_request(60, 8, 50);
   const ChoiceResult cold = machine.answer(stored), cold_other = machine.answer(other);
   machine.start();
-  machine.answer(request_of(300, 2, 30));  // so that the speed of prefill is known, and with it the patience
+  machine.answer(kept_request(300, 2, 30));  // so that the speed of prefill is known, and with it the patience
   std::mutex mu;
   std::condition_variable released;
   bool hang = true;
@@ -318,10 +318,10 @@ TEST(EngineWithStore, AHangingReadDelaysItsOwnRequestAlone) {
 TEST(EngineWithStore, ASlowDiskIsNotWaitedFor) {
   Machine machine;
   machine.start();
-  const Request stored = request_of(400, 8);
+  const Request stored = kept_request(400, 8);
   const ChoiceResult cold = machine.answer(stored);
   machine.start();
-  machine.answer(request_of(300, 2, 30));
+  machine.answer(kept_request(300, 2, 30));
   machine.disk->set_fault([](const Access& access) -> Result<> {
     if (access.op == Op::kRead && access.path.ends_with(".seg")) std::this_thread::sleep_for(std::chrono::milliseconds(400));
     return {};
@@ -337,7 +337,7 @@ TEST(EngineWithStore, ASlowDiskIsNotWaitedFor) {
 TEST(EngineWithStore, ACancelWhileItsBlocksAreFetchedEndsIt) {
   Machine machine;
   machine.start();
-  const Request stored = request_of(400, 8);
+  const Request stored = kept_request(400, 8);
   machine.answer(stored);
   machine.start();
   std::mutex mu;
@@ -373,7 +373,7 @@ TEST(EngineWithStore, RandomFaultsChangeNoToken) {
     Machine plain;
     plain.start();
     for (int i = 0; i < 12; ++i) {
-      Request request = request_of(40 + 13 * i, 12, static_cast<TokenId>(1 + i / 3));  // thirds share their beginning
+      Request request = kept_request(40 + 13 * i, 12, static_cast<TokenId>(1 + i / 3));  // thirds share their beginning
       requests.push_back(request);
       request.cache_salt = std::to_string(i);  // finds nothing
       cold.push_back(plain.answer(request));

@@ -12,13 +12,13 @@
 namespace deepinfer::image {
 namespace {
 
-struct Source {
+struct GifSource {
   std::span<const std::byte> file;
   size_t at = 0;
 };
 
-int read_bytes(GifFileType* gif, GifByteType* out, int count) {
-  auto& source = *static_cast<Source*>(gif->UserData);
+int read_gif(GifFileType* gif, GifByteType* out, int count) {
+  auto& source = *static_cast<GifSource*>(gif->UserData);
   const size_t n = std::min(static_cast<size_t>(count), source.file.size() - source.at);
   std::memcpy(out, source.file.data() + source.at, n);
   source.at += n;
@@ -67,9 +67,9 @@ Result<Picture> read_frame(GifFileType& gif, Picture picture) {
 }  // namespace
 
 Result<Picture> decode_gif(std::span<const std::byte> file, const Bounds& bounds) {
-  Source source{.file = file, .at = 0};
+  GifSource source{.file = file, .at = 0};
   int code = 0;
-  const std::unique_ptr<GifFileType, Close> gif(DGifOpen(&source, read_bytes, &code));
+  const std::unique_ptr<GifFileType, Close> gif(DGifOpen(&source, read_gif, &code));
   if (gif == nullptr) return error_of(code);
   DI_TRY(Picture picture, bounds.allocate("GIF", gif->SWidth, gif->SHeight));
   if (gif->SColorMap != nullptr) {

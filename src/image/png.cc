@@ -11,21 +11,21 @@
 namespace deepinfer::image {
 namespace {
 
-struct Source {
+struct PngSource {
   std::span<const std::byte> file;
   size_t at = 0;
   std::string error;
 };
 
-void read_bytes(png_structp png, png_bytep out, size_t count) {
-  auto& source = *static_cast<Source*>(png_get_io_ptr(png));
+void read_png(png_structp png, png_bytep out, size_t count) {
+  auto& source = *static_cast<PngSource*>(png_get_io_ptr(png));
   if (count > source.file.size() - source.at) png_error(png, "the file ends too early");
   std::memcpy(out, source.file.data() + source.at, count);
   source.at += count;
 }
 
 [[noreturn]] void fail(png_structp png, png_const_charp message) {
-  static_cast<Source*>(png_get_error_ptr(png))->error = message;
+  static_cast<PngSource*>(png_get_error_ptr(png))->error = message;
   png_longjmp(png, 1);
 }
 void ignore_warning(png_structp, png_const_charp) {}
@@ -58,12 +58,12 @@ bool read_rows(png_structp png, png_infop info, png_bytepp rows, size_t row_byte
 }  // namespace
 
 Result<Picture> decode_png(std::span<const std::byte> file, const Bounds& bounds) {
-  Source source{.file = file, .at = 0, .error = {}};
+  PngSource source{.file = file, .at = 0, .error = {}};
   png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &source, fail, ignore_warning);
   CHECK(png != nullptr);
   png_infop info = png_create_info_struct(png);
   CHECK(info != nullptr);
-  png_set_read_fn(png, &source, read_bytes);
+  png_set_read_fn(png, &source, read_png);
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, 0);
   png_set_chunk_malloc_max(png, png_alloc_size_t{1} << 20);  // compressed text and profiles, which nobody reads here
 

@@ -11,16 +11,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "io/system_error.h"
+
 namespace deepinfer::io {
 namespace {
-
-Error system_error(const std::string& path, int number) {
-  Code code = Code::kIo;
-  if (number == ENOENT || number == ENOTDIR) code = Code::kNotFound;
-  if (number == ENOSPC || number == EDQUOT || number == EFBIG) code = Code::kResourceExhausted;
-  if (number == EROFS || number == EWOULDBLOCK) code = Code::kUnavailable;
-  return Error{code, path + ": " + std::strerror(number)};
-}
 
 FileStatus status_of(const struct stat& s) {
   return {.size = static_cast<uint64_t>(s.st_size),

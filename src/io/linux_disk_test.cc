@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hash.h"
+
 namespace deepinfer::io {
 namespace {
 
@@ -33,8 +35,6 @@ class LinuxDiskTest : public testing::Test {
 struct alignas(kDiskPage) Page {
   std::byte bytes[kDiskPage];
 };
-
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 TEST_F(LinuxDiskTest, WhatIsWrittenIsReadBothWays) {
   std::vector<Page> pages(200);

@@ -10,15 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "io/system_error.h"
+
 namespace deepinfer::io {
-namespace {
-
-Error system_error(const std::string& path, int number) {
-  const Code code = number == ENOENT || number == ENOTDIR ? Code::kNotFound : Code::kIo;
-  return Error{code, path + ": " + std::strerror(number)};
-}
-
-}  // namespace
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);

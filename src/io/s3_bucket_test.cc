@@ -7,12 +7,11 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "base/hash.h"
 #include "io/s3_disk.h"
 
 namespace deepinfer::io {
 namespace {
-
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 class S3BucketTest : public testing::Test {
  protected:

@@ -13,23 +13,17 @@
 namespace deepinfer {
 namespace {
 
-constexpr int64_t kMaxRows = 101;
+constexpr int64_t kMaxBlockRows = 101;
 
-struct Shape {
+struct BlockShape {
   int64_t outputs, cols;
 };
-constexpr Shape kShapes[] = {{1, 32}, {3, 96}, {33, 64}, {70, 192}, {36, 1280}, {9, 2112}, {5, 4128}};
+constexpr BlockShape kShapes[] = {{1, 32}, {3, 96}, {33, 64}, {70, 192}, {36, 1280}, {9, 2112}, {5, 4128}};
 
-float random_normal(Rng& rng) {
-  float sum = -6;
-  for (int i = 0; i < 12; ++i) sum += static_cast<float>(rng.uniform());
-  return sum;
-}
-
-std::vector<bf16> random_rows(int64_t rows, int64_t cols, uint64_t seed) {
+std::vector<bf16> random_bf16_rows(int64_t rows, int64_t cols, uint64_t seed) {
   Rng rng(seed);
   std::vector<bf16> out(static_cast<size_t>(rows * cols));
-  for (size_t i = 0; i < out.size(); ++i) out[i] = to_bf16(random_normal(rng) * (i / 32 % 3 == 0 ? 4.0f : 0.5f));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = to_bf16(rng.normal() * (i / 32 % 3 == 0 ? 4.0f : 0.5f));
   return out;
 }
 
@@ -38,7 +32,7 @@ struct Weights {
   std::vector<uint8_t> codes;
   std::vector<e8m0> scales;
   std::vector<bf16> values;
-  Weights(Shape shape, uint64_t seed) {
+  Weights(BlockShape shape, uint64_t seed) {
     Rng rng(seed);
     const auto [outputs, cols] = shape;
     codes.resize(static_cast<size_t>(outputs * cols));
@@ -48,15 +42,15 @@ struct Weights {
     }
     scales.resize(static_cast<size_t>(outputs * cols / 32));
     for (e8m0& scale : scales) scale.bits = static_cast<uint8_t>(112 + rng.next_u32() % 12);
-    values = random_rows(outputs, cols, seed + 1);
+    values = random_bf16_rows(outputs, cols, seed + 1);
   }
-  Fp8Matrix fp8(Shape s) const { return {reinterpret_cast<const e4m3*>(codes.data()), scales.data(), s.outputs, s.cols}; }
-  Fp4Matrix fp4(Shape s) const { return {codes.data(), scales.data(), s.outputs, s.cols}; }
-  Bf16Matrix bf16s(Shape s) const { return {values.data(), s.outputs, s.cols}; }
+  Fp8Matrix fp8(BlockShape s) const { return {reinterpret_cast<const e4m3*>(codes.data()), scales.data(), s.outputs, s.cols}; }
+  Fp4Matrix fp4(BlockShape s) const { return {codes.data(), scales.data(), s.outputs, s.cols}; }
+  Bf16Matrix bf16s(BlockShape s) const { return {values.data(), s.outputs, s.cols}; }
 };
 
 template <class Matrix>
-std::vector<float> multiply(const Bf16Rows& x, const Matrix& w, bool round, Isa isa, int threads = 1) {
+std::vector<float> multiply_blocks(const Bf16Rows& x, const Matrix& w, bool round, Isa isa, int threads = 1) {
   constexpr float kGuard = 12345.0f;
   const int64_t ldy = w.rows + 3;
   std::vector<float> y(static_cast<size_t>(x.num_rows * ldy), kGuard), out;
@@ -72,7 +66,7 @@ class BlockLinear : public testing::TestWithParam<Isa> {
  protected:
   // f(matrix) for each format.
   template <class F>
-  static void each_format(const Weights& weights, Shape shape, F f) {
+  static void each_format(const Weights& weights, BlockShape shape, F f) {
     f(weights.fp8(shape));
     f(weights.fp4(shape));
     f(weights.bf16s(shape));
@@ -82,15 +76,15 @@ INSTANTIATE_TEST_SUITE_P(Isas, BlockLinear, testing::ValuesIn(available_isas().b
                          [](const auto& info) { return std::string(isa_name(info.param)); });
 
 TEST_P(BlockLinear, MatchesTheReference) {
-  for (const Shape shape : kShapes) {
+  for (const BlockShape shape : kShapes) {
     const Weights weights(shape, 1);
-    const auto x = random_rows(kMaxRows, shape.cols, 2);
+    const auto x = random_bf16_rows(kMaxBlockRows, shape.cols, 2);
     each_format(weights, shape, [&](const auto& w) {
-      const Bf16Rows rows{x.data(), shape.cols, kMaxRows};
-      const size_t count = static_cast<size_t>(kMaxRows * w.rows);
+      const Bf16Rows rows{x.data(), shape.cols, kMaxBlockRows};
+      const size_t count = static_cast<size_t>(kMaxBlockRows * w.rows);
       std::vector<double> expected(count), magnitude(count);
       ref::linear(rows, w, expected.data(), magnitude.data());
-      const auto y = multiply(rows, w, false, GetParam()), rounded = multiply(rows, w, true, GetParam());
+      const auto y = multiply_blocks(rows, w, false, GetParam()), rounded = multiply_blocks(rows, w, true, GetParam());
       for (size_t i = 0; i < count; ++i) {
         ASSERT_LE(std::fabs(y[i] - expected[i]), 0x1p-24 * (static_cast<double>(w.cols) / 8 + 8) * magnitude[i]) << w.rows << "x" << w.cols << " at " << i;
         ASSERT_EQ(rounded[i], to_f32(to_bf16(y[i])));
@@ -102,48 +96,48 @@ TEST_P(BlockLinear, MatchesTheReference) {
 // The bf16 products of a vision tower have any number of inputs.
 TEST_P(BlockLinear, Bf16TakesAnyNumberOfInputs) {
   for (int64_t cols = 1; cols <= 70; ++cols) {
-    const auto values = random_rows(6, cols, 3), x = random_rows(7, cols, 4);
+    const auto values = random_bf16_rows(6, cols, 3), x = random_bf16_rows(7, cols, 4);
     const Bf16Matrix w{values.data(), 6, cols};
     const Bf16Rows rows{x.data(), cols, 7};
     double expected[42], magnitude[42];
     ref::linear(rows, w, expected, magnitude);
-    const auto y = multiply(rows, w, false, GetParam());
+    const auto y = multiply_blocks(rows, w, false, GetParam());
     for (size_t i = 0; i < 42; ++i) ASSERT_LE(std::fabs(y[i] - expected[i]), 0x1p-22 * magnitude[i]) << cols << " at " << i;
-    const auto one = multiply({x.data() + 3 * cols, cols, 1}, w, false, GetParam());
+    const auto one = multiply_blocks({x.data() + 3 * cols, cols, 1}, w, false, GetParam());
     for (size_t i = 0; i < 6; ++i) ASSERT_EQ(one[i], y[18 + i]) << cols;
   }
 }
 
 TEST_P(BlockLinear, BitsDoNotDependOnBatchChoiceOfRowsOrThreads) {
-  for (const Shape shape : kShapes) {
+  for (const BlockShape shape : kShapes) {
     const Weights weights(shape, 5);
-    const auto x = random_rows(kMaxRows, shape.cols, 6);
+    const auto x = random_bf16_rows(kMaxBlockRows, shape.cols, 6);
     each_format(weights, shape, [&](const auto& w) {
-      const auto all = multiply({x.data(), shape.cols, kMaxRows}, w, false, GetParam());
+      const auto all = multiply_blocks({x.data(), shape.cols, kMaxBlockRows}, w, false, GetParam());
       const auto row = [&](int64_t t) { return std::vector<float>(all.begin() + t * w.rows, all.begin() + (t + 1) * w.rows); };
       for (int32_t count = 1; count <= 26; ++count) {
         std::vector<int32_t> ids;
         std::vector<float> expected;
         for (int32_t i = 0; i < count; ++i) {
-          ids.push_back((i * 37 + count) % static_cast<int32_t>(kMaxRows));
+          ids.push_back((i * 37 + count) % static_cast<int32_t>(kMaxBlockRows));
           const auto one = row(ids.back());
           expected.insert(expected.end(), one.begin(), one.end());
         }
-        ASSERT_EQ(multiply({x.data(), shape.cols, count, ids.data()}, w, false, GetParam()), expected) << count << " rows of " << w.cols;
+        ASSERT_EQ(multiply_blocks({x.data(), shape.cols, count, ids.data()}, w, false, GetParam()), expected) << count << " rows of " << w.cols;
       }
-      for (const int threads : {2, 3}) ASSERT_EQ(multiply({x.data(), shape.cols, kMaxRows}, w, false, GetParam(), threads), all);
-      ASSERT_EQ(multiply({x.data(), shape.cols, 1}, w, false, GetParam(), 2), row(0));
+      for (const int threads : {2, 3}) ASSERT_EQ(multiply_blocks({x.data(), shape.cols, kMaxBlockRows}, w, false, GetParam(), threads), all);
+      ASSERT_EQ(multiply_blocks({x.data(), shape.cols, 1}, w, false, GetParam(), 2), row(0));
     });
   }
 }
 
 TEST_P(BlockLinear, PartsOfAMatrix) {
-  const Shape shape{128, 96};
+  const BlockShape shape{128, 96};
   const Weights weights(shape, 7);
-  const auto x = random_rows(9, shape.cols, 8);
+  const auto x = random_bf16_rows(9, shape.cols, 8);
   const Bf16Rows rows{x.data(), shape.cols, 9};
   const auto check = [&](const auto& w) {
-    const auto all = multiply(rows, w, false, GetParam()), part = multiply(rows, rows_of(w, 64, 33), false, GetParam());
+    const auto all = multiply_blocks(rows, w, false, GetParam()), part = multiply_blocks(rows, rows_of(w, 64, 33), false, GetParam());
     for (size_t t = 0; t < 9; ++t)
       for (size_t n = 0; n < 33; ++n) ASSERT_EQ(part[t * 33 + n], all[t * 128 + 64 + n]);
   };
@@ -153,19 +147,19 @@ TEST_P(BlockLinear, PartsOfAMatrix) {
 
 // Scales that a checkpoint may hold though no model needs them; and NaN, as scale, code or activation, spoils only what it touches.
 TEST_P(BlockLinear, OddScalesAndNan) {
-  const Shape shape{40, 128};
+  const BlockShape shape{40, 128};
   for (const uint8_t odd : {uint8_t{0}, uint8_t{9}, uint8_t{30}, uint8_t{220}, uint8_t{0xff}}) {
     Weights weights(shape, 9);
     weights.scales[6].bits = odd;
     weights.codes[17 * 128 + 5] = 0x7f;  // NaN as fp8; as fp4 an ordinary pair
-    const auto x = random_rows(8, shape.cols, 10);
+    const auto x = random_bf16_rows(8, shape.cols, 10);
     each_format(weights, shape, [&](const auto& w) {
       if constexpr (std::is_same_v<std::decay_t<decltype(w)>, Bf16Matrix>) return;
       for (const int64_t count : {1, 8}) {
         const Bf16Rows rows{x.data(), shape.cols, count};
         std::vector<double> expected(static_cast<size_t>(count * 40)), magnitude(expected.size());
         ref::linear(rows, w, expected.data(), magnitude.data());
-        const auto y = multiply(rows, w, false, GetParam());
+        const auto y = multiply_blocks(rows, w, false, GetParam());
         for (size_t i = 0; i < y.size(); ++i) {
           ASSERT_EQ(std::isnan(y[i]), std::isnan(expected[i])) << int{odd} << " at " << i;
           if (std::isnan(expected[i])) continue;
@@ -175,10 +169,10 @@ TEST_P(BlockLinear, OddScalesAndNan) {
     });
   }
   Weights weights(shape, 11);
-  auto x = random_rows(8, shape.cols, 12);
-  const auto clean = multiply({x.data(), shape.cols, 8}, weights.fp4(shape), true, GetParam());
+  auto x = random_bf16_rows(8, shape.cols, 12);
+  const auto clean = multiply_blocks({x.data(), shape.cols, 8}, weights.fp4(shape), true, GetParam());
   x[3 * 128 + 50].bits = 0x7fc0;
-  const auto y = multiply({x.data(), shape.cols, 8}, weights.fp4(shape), true, GetParam());
+  const auto y = multiply_blocks({x.data(), shape.cols, 8}, weights.fp4(shape), true, GetParam());
   for (size_t i = 0; i < y.size(); ++i) {
     if (i / 40 == 3) {
       EXPECT_TRUE(std::isnan(y[i]));

@@ -40,18 +40,12 @@ std::vector<int> scale_places(DType dtype) {
   }
 }
 
-float random_normal(Rng& rng) {
-  float sum = -6;
-  for (int i = 0; i < 12; ++i) sum += static_cast<float>(rng.uniform());
-  return sum;
-}
-
 std::vector<std::byte> random_weights(DType dtype, int64_t rows, int64_t cols, uint64_t seed) {
   Rng rng(seed);
   std::vector<std::byte> out(rows * row_bytes(dtype, cols));
   if (!panels::is_integer(dtype)) {
     for (int64_t i = 0; i < rows * cols; ++i) {
-      const float value = random_normal(rng);
+      const float value = rng.normal();
       if (dtype == DType::kF32) std::memcpy(&out[i * 4], &value, 4);
       const uint16_t half = dtype == DType::kF16 ? to_f16(value).bits : to_bf16(value).bits;
       if (dtype != DType::kF32) std::memcpy(&out[i * 2], &half, 2);
@@ -62,7 +56,7 @@ std::vector<std::byte> random_weights(DType dtype, int64_t rows, int64_t cols, u
   const int64_t size = dtype_info(dtype).block_bytes;
   for (int64_t block = 0; block < static_cast<int64_t>(out.size()) / size; ++block) {
     for (int place : scale_places(dtype)) {
-      const uint16_t half = to_f16(0.02f * random_normal(rng)).bits;
+      const uint16_t half = to_f16(0.02f * rng.normal()).bits;
       std::memcpy(&out[block * size + place], &half, 2);
     }
   }
@@ -72,7 +66,7 @@ std::vector<std::byte> random_weights(DType dtype, int64_t rows, int64_t cols, u
 std::vector<float> random_rows(int64_t rows, int64_t cols, uint64_t seed) {
   Rng rng(seed);
   std::vector<float> out(rows * cols);
-  for (int64_t i = 0; i < rows * cols; ++i) out[i] = random_normal(rng) * (i / 32 % 3 == 0 ? 4.0f : 0.5f);
+  for (int64_t i = 0; i < rows * cols; ++i) out[i] = rng.normal() * (i / 32 % 3 == 0 ? 4.0f : 0.5f);
   return out;
 }
 
@@ -128,9 +122,9 @@ void expect_same_bits(const std::vector<float>& all, int64_t first, const std::v
   }
 }
 
-using Case = std::tuple<DType, Activations, Isa>;
+using LinearParam = std::tuple<DType, Activations, Isa>;
 
-class LinearCase : public testing::TestWithParam<Case> {
+class LinearCase : public testing::TestWithParam<LinearParam> {
  protected:
   DType dtype() const { return std::get<0>(GetParam()); }
   Activations activations() const { return std::get<1>(GetParam()); }
@@ -218,7 +212,7 @@ TEST_P(LinearCase, ABadScaleOrActivationSpoilsOnlyWhatItTouches) {
   }
 }
 
-std::string case_name(const testing::TestParamInfo<Case>& info) {
+std::string case_name(const testing::TestParamInfo<LinearParam>& info) {
   const auto [dtype, activations, isa] = info.param;
   return std::string(dtype_info(dtype).name) + (activations == Activations::kFast ? "_fast_" : "_f32_") + std::string(isa_name(isa));
 }

@@ -13,17 +13,15 @@ constexpr std::string_view kTenantDomain = "deepinfer tenant secret v1";
 constexpr std::string_view kRootDomain = "deepinfer kv root v2";
 constexpr std::string_view kReplayMessage = "replay";  // no block's message has six bytes
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
-
 // Integers lie in memory as the format wants them: base/bytes.h asserts it.
 template <class T>
-std::span<const std::byte> bytes_of(const T& value) {
+std::span<const std::byte> bytes_of_value(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
 // Lengths go first, so that no two different roots have the same bytes.
 void add_text(Blake2b256& hash, std::string_view text) {
-  hash.update(bytes_of(static_cast<uint32_t>(text.size())));
+  hash.update(bytes_of_value(static_cast<uint32_t>(text.size())));
   hash.update(bytes_of(text));
 }
 
@@ -41,7 +39,7 @@ BlockKey root_key(const KeyRoot& root) {
   add_text(hash, root.weights);
   add_text(hash, root.architecture);
   add_text(hash, root.format);
-  hash.update(bytes_of(static_cast<uint32_t>(root.block_tokens)));
+  hash.update(bytes_of_value(static_cast<uint32_t>(root.block_tokens)));
   add_text(hash, root.adapter);
   hash.update(std::as_bytes(std::span(root.tenant.bytes)));
   add_text(hash, root.salt);
@@ -51,11 +49,11 @@ BlockKey root_key(const KeyRoot& root) {
 BlockKey block_key(const BlockKey& parent, std::span<const TokenId> tokens, std::span<const BlockMedia> media) {
   CHECK(tokens.size() <= kMaxBlockTokens);
   Blake2b256 hash(std::as_bytes(std::span(parent.bytes)));
-  hash.update(bytes_of(static_cast<uint32_t>(tokens.size())));
+  hash.update(bytes_of_value(static_cast<uint32_t>(tokens.size())));
   hash.update(std::as_bytes(tokens));
-  hash.update(bytes_of(static_cast<uint32_t>(media.size())));
+  hash.update(bytes_of_value(static_cast<uint32_t>(media.size())));
   for (const BlockMedia& item : media) {
-    hash.update(bytes_of(item.offset));
+    hash.update(bytes_of_value(item.offset));
     hash.update(std::as_bytes(std::span(item.digest.bytes)));
   }
   return hash.finish();

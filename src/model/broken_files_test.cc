@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
+#include "broken_models.h"
 #include "model/dense_weights.h"
 #include "model/gguf_vocabulary.h"
 #include "model/model_file.h"
@@ -14,7 +16,6 @@
 namespace deepinfer::model {
 namespace {
 
-const std::string kFolder = std::string(DI_SOURCE_DIR) + "/tests/golden/dense/broken/";
 
 // What the bytes of the container alone must show.
 Result<> parse_only(const std::string& path) {
@@ -110,7 +111,7 @@ std::vector<Listed> list() {
   std::vector<Listed> out;
   simdjson::dom::parser parser;
   simdjson::dom::array entries;
-  EXPECT_EQ(parser.load(kFolder + "list.json").get(entries), simdjson::SUCCESS);
+  EXPECT_EQ(parser.load(kBroken + "list.json").get(entries), simdjson::SUCCESS);
   for (const auto entry : entries) {
     std::string_view file, expect, stage;
     EXPECT_EQ(entry["file"].get(file), simdjson::SUCCESS);
@@ -125,7 +126,7 @@ TEST(BrokenFiles, EachIsRefusedInOneSentence) {
   size_t num_rejected = 0;
   for (const Listed& entry : list()) {
     if (entry.expect != "reject" || kTokenizersBusiness.contains(entry.file)) continue;
-    std::string path = kFolder + entry.file;
+    std::string path = kBroken + entry.file;
     if (path.back() == '/') path.pop_back();
     const auto loaded = entry.stage == "parse" ? parse_only(path) : load(path);
     ASSERT_FALSE(loaded) << entry.file << " was accepted";
@@ -141,22 +142,21 @@ TEST(BrokenFiles, EachIsRefusedInOneSentence) {
 }
 
 TEST(BrokenFiles, TheControlsAreAccepted) {
-  const auto gguf = load(kFolder + "good.gguf");
+  const auto gguf = load(kBroken + "good.gguf");
   EXPECT_TRUE(gguf) << gguf.error().message;
-  const auto sharded = load(kFolder + "good-sharded");
+  const auto sharded = load(kBroken + "good-sharded");
   EXPECT_TRUE(sharded) << sharded.error().message;
-  const auto single = Safetensors::open(kFolder + "good.safetensors");
+  const auto single = Safetensors::open(kBroken + "good.safetensors");
   ASSERT_TRUE(single) << single.error().message;
   EXPECT_EQ((*single)->tensors().size(), 2u);
-  const auto nan = load(kFolder + "gguf-nan-scale.gguf");  // well formed: its values are read by nobody here
+  const auto nan = load(kBroken + "gguf-nan-scale.gguf");  // well formed: its values are read by nobody here
   EXPECT_TRUE(nan) << nan.error().message;
 }
 
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 // Cut anywhere, a file is refused: no prefix of a good file is a good file.
 TEST(BrokenFiles, EveryPrefixIsRefused) {
-  const std::string gguf = read_file(kFolder + "good.gguf"), safetensors = read_file(kFolder + "good.safetensors");
+  const std::string gguf = read_file(kBroken + "good.gguf"), safetensors = read_file(kBroken + "good.safetensors");
   ASSERT_TRUE(GgufFile::parse(bytes_of(gguf), "whole"));
   for (size_t length = 0; length < gguf.size(); ++length) {
     const std::vector<std::byte> prefix(bytes_of(gguf).begin(), bytes_of(gguf).begin() + static_cast<ptrdiff_t>(length));
@@ -176,7 +176,7 @@ TEST(BrokenFiles, EveryPrefixIsRefused) {
 
 // Flip any bit of the part before the data: it is read without a fault, accepted or not (asan and ubsan watch).
 TEST(BrokenFiles, EveryFlippedBitIsSurvived) {
-  const std::string gguf = read_file(kFolder + "good.gguf");
+  const std::string gguf = read_file(kBroken + "good.gguf");
   std::vector<std::byte> damaged(bytes_of(gguf).begin(), bytes_of(gguf).end());
   size_t num_refused = 0;
   for (size_t i = 0; i < 5800; ++i) {

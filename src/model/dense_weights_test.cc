@@ -5,12 +5,11 @@
 #include <filesystem>
 #include <map>
 
+#include "broken_models.h"
 #include "model/gguf.h"
 
 namespace deepinfer::model {
 namespace {
-
-const std::string kBroken = std::string(DI_SOURCE_DIR) + "/tests/golden/dense/broken/";
 
 // A checkpoint of made-up tensors: names and shapes, F32 zeros.
 class FakeCheckpoint final : public Checkpoint {

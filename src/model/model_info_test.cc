@@ -5,10 +5,10 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "broken_models.h"
+
 namespace deepinfer::model {
 namespace {
-
-const std::string kBroken = std::string(DI_SOURCE_DIR) + "/tests/golden/dense/broken/";
 
 TEST(CheckpointInfo, CountsTheControl) {
   const auto info = read_checkpoint_info(kBroken + "good.gguf");

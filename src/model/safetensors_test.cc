@@ -4,10 +4,10 @@
 #include <cstring>
 #include <vector>
 
+#include "broken_models.h"
+
 namespace deepinfer::model {
 namespace {
-
-const std::string kBroken = std::string(DI_SOURCE_DIR) + "/tests/golden/dense/broken/";
 
 std::vector<std::byte> file_of(const std::string& header, size_t data_bytes) {
   std::vector<std::byte> out(8 + header.size() + data_bytes);

@@ -11,6 +11,7 @@
 #include "model/safetensors.h"
 #include "model/v41_synth.h"
 #include "model/v41_weights.h"
+#include "replaced.h"
 #include "v41_folder.h"
 
 namespace deepinfer::model {
@@ -25,12 +26,6 @@ std::string temporary_folder(const std::string& name) {
 }
 
 void write_file(const std::string& path, std::string_view bytes) { std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size())); }
-
-std::string replaced(std::string text, std::string_view from, std::string_view to) {
-  const size_t at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return at == std::string::npos ? text : text.replace(at, from.size(), to);
-}
 
 Result<> load(const std::string& folder) {
   DI_TRY(const V41Config config, v41_config_from_json(read_file(folder + "/config.json"), folder + "/config.json"));

@@ -215,7 +215,7 @@ bool ascending(const std::vector<int32_t>& ids) {
   return std::adjacent_find(ids.begin(), ids.end(), [](int32_t a, int32_t b) { return a >= b; }) == ids.end();
 }
 
-bool contains(const std::vector<int32_t>& ids, int32_t id) { return std::binary_search(ids.begin(), ids.end(), id); }
+bool has_id(const std::vector<int32_t>& ids, int32_t id) { return std::binary_search(ids.begin(), ids.end(), id); }
 
 int32_t source_of(const V41Config& c, const std::vector<int32_t>& sources, int32_t layer) {
   if (c.compress_ratio(layer) == 0) return -1;
@@ -231,7 +231,7 @@ std::string check_sources(const V41Config& c) {
   for (const int32_t id : c.index_source_layer_ids)
     if (id >= c.num_hidden_layers) return fmt::format("index_source_layer_ids names layer {} of {}", id, c.num_hidden_layers);
   for (const int32_t id : c.kv_source_layer_ids) {
-    if (!contains(c.index_source_layer_ids, id)) return fmt::format("KV source layer {} is not an index source", id);
+    if (!has_id(c.index_source_layer_ids, id)) return fmt::format("KV source layer {} is not an index source", id);
     if (c.compress_ratio(id) == 0) return fmt::format("KV source layer {} has compress ratio 0", id);
   }
   for (int32_t layer = 0; layer < c.num_hidden_layers; ++layer) {
@@ -245,7 +245,7 @@ std::string check_sources(const V41Config& c) {
   if (c.narrowing_layer() + 1 >= c.num_hidden_layers) return fmt::format("no layer follows the last KV source {}", c.narrowing_layer());
   const int32_t candidates = c.candidate_source_layer_id;
   if (candidates >= 0) {
-    if (!contains(c.kv_source_layer_ids, candidates)) return fmt::format("candidate_source_layer_id {} is not a KV source", candidates);
+    if (!has_id(c.kv_source_layer_ids, candidates)) return fmt::format("candidate_source_layer_id {} is not a KV source", candidates);
     for (const int32_t id : c.index_source_layer_ids)
       if (id > candidates && c.kv_source(id) != candidates)
         return fmt::format("index source layer {} reads another KV source than candidate_source_layer_id {}", id, candidates);
@@ -293,8 +293,8 @@ std::string check_shapes(const V41Config& c) {
 
 int32_t V41Config::kv_source(int32_t layer) const { return source_of(*this, kv_source_layer_ids, layer); }
 int32_t V41Config::index_source(int32_t layer) const { return source_of(*this, index_source_layer_ids, layer); }
-bool V41Config::is_kv_source(int32_t layer) const { return contains(kv_source_layer_ids, layer); }
-bool V41Config::is_index_source(int32_t layer) const { return contains(index_source_layer_ids, layer); }
+bool V41Config::is_kv_source(int32_t layer) const { return has_id(kv_source_layer_ids, layer); }
+bool V41Config::is_index_source(int32_t layer) const { return has_id(index_source_layer_ids, layer); }
 
 int32_t V41Config::engram_index(int32_t layer) const {
   const auto at = std::lower_bound(engram_layer_ids.begin(), engram_layer_ids.end(), layer);

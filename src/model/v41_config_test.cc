@@ -3,17 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "read_file.h"
+#include "replaced.h"
 
 namespace deepinfer::model {
 namespace {
 
 std::string tiny() { return read_file(DI_SOURCE_DIR "/tests/golden/v41-tiny/config.json"); }
-
-std::string replaced(std::string text, std::string_view from, std::string_view to) {
-  const size_t at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return text.replace(at, from.size(), to);
-}
 
 // The released model's values in the names of the official inference code.
 constexpr std::string_view kOfficial = R"({

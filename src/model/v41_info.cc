@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "model/v41_state.h"
 
@@ -17,8 +18,6 @@ enum Part : size_t {
 constexpr std::string_view kPartNames[kNumParts] = {
     "embedding", "head", "Engram tables", "Engram projections", "attention", "compressors and indexers", "routed experts",
     "shared experts", "router", "hyper-connections", "norms", "draft stages", "vision"};
-
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 Part part_of(std::string_view name) {
   if (name.starts_with("mtp.")) return kDraft;

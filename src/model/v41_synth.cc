@@ -11,6 +11,7 @@
 
 #include "base/half.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "io/output_file.h"
 #include "model/safetensors_writer.h"
@@ -27,8 +28,8 @@ constexpr std::string_view kNames[] = {"v4.1", "v4.1-tiny"};
 constexpr int64_t kSliceEngramVocab = 1 << 14;
 constexpr const char* kTokenMap = "engram_token_map.json";
 // Control tokens in front of and behind the bytes; the image placeholder is the last.
-constexpr std::string_view kHead[] = {"<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"};
-constexpr std::string_view kTail[] = {"<｜User｜>", "<｜Assistant｜>", "<think>", "</think>", "<｜deepseek_image｜>"};
+constexpr std::string_view kHeadTokens[] = {"<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"};
+constexpr std::string_view kTailTokens[] = {"<｜User｜>", "<｜Assistant｜>", "<think>", "</think>", "<｜deepseek_image｜>"};
 
 V41Config flash_shape() {
   V41Config c;
@@ -92,9 +93,9 @@ std::string vision_json(const V41Vision& v) {
 
 // A working byte-level BPE without merges, filled up with tokens that no text encodes to.
 std::string tokenizer_json(int32_t vocab_size) {
-  std::vector<std::string> vocabulary(std::begin(kHead), std::end(kHead));
+  std::vector<std::string> vocabulary(std::begin(kHeadTokens), std::end(kHeadTokens));
   for (const std::string& spelling : byte_spellings()) vocabulary.push_back(spelling == "\"" || spelling == "\\" ? "\\" + spelling : spelling);
-  const auto first_tail = static_cast<size_t>(vocab_size) - std::size(kTail);
+  const auto first_tail = static_cast<size_t>(vocab_size) - std::size(kTailTokens);
   while (vocabulary.size() < first_tail) vocabulary.push_back(fmt::format("filler{}", vocabulary.size()));
   std::string vocab, added;
   for (size_t id = 0; id < vocabulary.size(); ++id) vocab += fmt::format("{}\"{}\":{}", id == 0 ? "" : ",", vocabulary[id], id);
@@ -102,8 +103,8 @@ std::string tokenizer_json(int32_t vocab_size) {
     added += fmt::format(R"({}{{"id":{},"content":"{}","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}})",
                          added.empty() ? "" : ",", id, text);
   };
-  for (size_t i = 0; i < std::size(kHead); ++i) add(kHead[i], i);
-  for (size_t i = 0; i < std::size(kTail); ++i) add(kTail[i], first_tail + i);
+  for (size_t i = 0; i < std::size(kHeadTokens); ++i) add(kHeadTokens[i], i);
+  for (size_t i = 0; i < std::size(kTailTokens); ++i) add(kTailTokens[i], first_tail + i);
   return fmt::format(
       R"({{"version":"1.0","added_tokens":[{}],"normalizer":{{"type":"Sequence","normalizers":[]}},)"
       R"("pre_tokenizer":{{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true}},)"
@@ -134,8 +135,6 @@ const std::array<uint8_t, 256>& bell_codes() {
   }();
   return codes;
 }
-
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 // Mean and standard deviation of a tensor's numbers; of a block-scaled matrix, given its inputs, those of its products with the scales.
 struct Spread {
@@ -355,7 +354,7 @@ std::string v41_config_json(const V41Config& c) {
 }
 
 Result<> write_v41_synth(const std::string& folder, const V41Config& config, const V41SynthOptions& options) {
-  constexpr int32_t kMinVocab = 256 + std::size(kHead) + std::size(kTail);
+  constexpr int32_t kMinVocab = 256 + std::size(kHeadTokens) + std::size(kTailTokens);
   if (config.vocab_size < kMinVocab) return Error{Code::kInvalidArgument, fmt::format("a vocabulary below {} tokens", kMinVocab)};
   std::error_code error;
   if (fs::exists(folder, error)) return Error{Code::kInvalidArgument, fmt::format("{} is there already", folder)};

@@ -27,7 +27,7 @@ std::string_view stop_reason(Ending ending) {
   return "end_turn";
 }
 
-json::object usage_of(const Usage& usage, int32_t completion_tokens) {
+json::object messages_usage(const Usage& usage, int32_t completion_tokens) {
   json::object out;
   out["input_tokens"] = usage.prompt_tokens - usage.cached_tokens;
   out["cache_read_input_tokens"] = usage.cached_tokens;
@@ -52,7 +52,7 @@ class MessagesAnswer final : public Answer {
   void begin_stream(const Usage& prompt, std::string& out) override {
     begun_ = true;
     json::object message = envelope();
-    message["usage"] = usage_of(prompt, 0);
+    message["usage"] = messages_usage(prompt, 0);
     send(out, "message_start", {{"message", std::move(message)}});
     if (info().starts_in_reasoning) open({.type = Type::kThinking}, out);
   }
@@ -121,7 +121,7 @@ class MessagesAnswer final : public Answer {
   json::value stop_sequence() const { return ending_ == Ending::kStopString ? json::value(*stop_string_) : json::value(); }
 
   json::object whole_usage() const {
-    json::object out = usage_of(usage(), usage().completion_tokens);
+    json::object out = messages_usage(usage(), usage().completion_tokens);
     out["output_tokens_details"] = json::object{{"thinking_tokens", reasoning_tokens()}};
     return out;
   }

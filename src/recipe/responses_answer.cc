@@ -27,7 +27,7 @@ std::string_view incomplete_reason(Ending ending) {
   }
 }
 
-json::object usage_of(const Usage& usage, int32_t reasoning_tokens) {
+json::object responses_usage(const Usage& usage, int32_t reasoning_tokens) {
   json::object out;
   out["input_tokens"] = usage.prompt_tokens;
   out["input_tokens_details"] = json::object{{"cached_tokens", usage.cached_tokens}, {"cache_write_tokens", 0}};
@@ -72,7 +72,7 @@ class ResponsesAnswer final : public Answer {
     if (!finished()) return out;
     if (status() == "completed") out["completed_at"] = completed_at_;
     if (status() == "incomplete") out["incomplete_details"] = json::object{{"reason", incomplete_reason(ending_)}};
-    out["usage"] = usage_of(usage(), reasoning_tokens());
+    out["usage"] = responses_usage(usage(), reasoning_tokens());
     return out;
   }
 
