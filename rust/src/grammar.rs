@@ -86,6 +86,7 @@ struct NamedSchema {
 /// The tokens of a model as a trie, and what speeds up the walk over it.
 pub struct Vocabulary {
     factory: ParserFactory,
+    special: SimpleVob, // control tokens but for end tokens
 }
 
 impl Vocabulary {
@@ -107,16 +108,14 @@ impl Vocabulary {
             .collect();
         let info = TokRxInfo::new(words.len() as u32, end_tokens[0]);
         let trie = TokTrie::from(&info, &words).with_eos_tokens(end_tokens);
+        let mut control = trie.alloc_token_set();
+        (0..words.len()).filter(|&id| special(id) && !end_tokens.contains(&(id as u32))).for_each(|id| control.allow_token(id as u32));
         let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
-        Self::with_slices(env, &SlicedBiasComputer::general_slices())
-    }
-
-    fn with_slices(env: TokEnv, slices: &[String]) -> Result<Vocabulary, Failure> {
-        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), slices)
+        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &SlicedBiasComputer::general_slices())
             .map_err(|e| failure(Status::Internal, first_line(&e.to_string())))?;
         factory.quiet();
         *factory.limits_mut() = limits();
-        Ok(Vocabulary { factory })
+        Ok(Vocabulary { factory, special: control })
     }
 
     pub fn size(&self) -> usize {
@@ -134,6 +133,10 @@ impl Vocabulary {
     }
 
     fn compile_grammar(&self, grammar: TopLevelGrammar) -> Result<Grammar, Failure> {
+        let mut hidden = self.special.clone();
+        for lark in grammar.grammars.iter().filter_map(|g| g.lark_grammar.as_deref()) {
+            self.named_tokens(lark).for_each(|id| hidden.disallow_token(id));
+        }
         let parser = self.factory.create_parser(grammar).map_err(|e| invalid(first_line(&e.to_string())))?;
         let mut matcher = Inner::new(Ok(parser));
         // What can never begin is said now, not at the first token.
@@ -141,7 +144,25 @@ impl Vocabulary {
             "NoExtensionBias" => invalid("no text of this model's tokens satisfies it"),
             other => invalid(other),
         })?;
-        Ok(Grammar { pristine: Mutex::new(matcher) })
+        Ok(Grammar { pristine: Mutex::new(matcher), hidden: Arc::new(hidden) })
+    }
+
+    /// The tokens that a grammar names, as <[5]>, <[5-7,9]> or <spelling>. What stands for tokens that it does not name (<[^5]>, <[*]>)
+    /// stands for text alone.
+    fn named_tokens<'a>(&'a self, lark: &'a str) -> impl Iterator<Item = u32> + 'a {
+        let last = self.size().saturating_sub(1) as u32;
+        let names = lark.match_indices('<').filter_map(|(begin, _)| lark[begin..].find('>').map(|end| &lark[begin..=begin + end]));
+        names.flat_map(move |name| -> Vec<u32> {
+            let Some(list) = name.strip_prefix("<[").and_then(|rest| rest.strip_suffix("]>")) else {
+                return self.factory.tok_env().tok_trie().get_special_token(name).into_iter().collect();
+            };
+            let number = |text: &str| text.parse::<u32>().ok();
+            let range = |part: &str| match part.split_once('-') {
+                Some((first, end)) => Some(number(first)?..=number(end)?.min(last)),
+                None => number(part).filter(|&id| id <= last).map(|id| id..=id),
+            };
+            list.split(',').filter_map(range).flatten().collect()
+        })
     }
 }
 
@@ -264,25 +285,30 @@ pub fn first_line(message: &str) -> String {
 /// A compiled constraint. Any thread may take matchers from it.
 pub struct Grammar {
     pristine: Mutex<Inner>,
+    hidden: Arc<SimpleVob>, // control tokens that it does not name
 }
 
 impl Grammar {
     /// Independent of all others: what one matcher has cached changes neither time nor limits of another.
     pub fn matcher(&self) -> Result<Matcher, Failure> {
         let pristine = self.pristine.lock().map_err(|_| failure(Status::Internal, "a panic while cloning"))?;
-        Ok(Matcher { inner: pristine.deep_clone() })
+        Ok(Matcher { inner: pristine.deep_clone(), hidden: self.hidden.clone() })
     }
 }
 
 /// A position in a grammar. One thread at a time.
 pub struct Matcher {
     inner: Inner,
+    hidden: Arc<SimpleVob>,
 }
 
 impl Matcher {
-    /// The tokens that may come next; where nothing may but the end, the end tokens.
+    /// The tokens that may come next; where nothing may but the end, the end tokens. A control token begins with a byte that no text has,
+    /// but patterns can be written that any byte matches ("~/a/").
     pub fn mask(&mut self) -> Result<SimpleVob, Failure> {
-        self.inner.compute_mask_or_eos().map_err(failed)
+        let mut mask = self.inner.compute_mask_or_eos().map_err(failed)?;
+        mask.sub(&self.hidden);
+        Ok(mask)
     }
 
     pub fn accept(&mut self, token: u32) -> Result<(), Failure> {

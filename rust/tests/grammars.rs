@@ -47,6 +47,24 @@ fn kinds() {
 }
 
 #[test]
+fn control_tokens_are_named_or_not_there() {
+    let words: Vec<Vec<u8>> = (0..=255u8).map(|b| vec![b]).chain([b"<end>".to_vec(), b"<a>".to_vec(), b"b".to_vec()]).collect();
+    let tokens: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+    let vocabulary = Vocabulary::new(&tokens, |id| id >= END as usize, &[END]).unwrap();
+    let allowed = |grammar: &str| -> Vec<u32> {
+        let mut matcher = vocabulary.compile(&format!(r#"{{"kind":"lark","grammar":"start: {grammar}"}}"#)).unwrap().matcher().unwrap();
+        let mask = matcher.mask().unwrap();
+        (END + 1..END + 3).filter(|&id| mask.is_allowed(id)).collect()
+    };
+    for any in ["/(?s:.)+/", "X\\nX: ~/c/", "<[*]>", "<[^97]>"] {
+        assert_eq!(allowed(any), [0u32; 0], "{any}");
+    }
+    assert_eq!(allowed("X | <[258]>\\nX: ~/c/"), [258]);
+    assert_eq!(allowed("<[1,257-258]>"), [257, 258]);
+    assert_eq!(allowed("<a>"), [257]);
+}
+
+#[test]
 fn refusals_name_keyword_and_place() {
     assert_eq!(refusal(&schema(r#"{"properties":{"a/b":{"not":{}}}}"#)), r#"the schema: keyword "not" at "/properties/a~1b": it is not supported"#);
     assert!(refusal(&schema(r#"{"items":{"format":"iri"}}"#)).starts_with(r#"the schema: keyword "format" at "/items": "#));
