@@ -95,6 +95,7 @@ class Copies {
 
 int run(const Flags& flags) {
   const auto workers = Workers::create(flags.threads);
+  workers->pin_caller();
   fmt::print("{} threads, {}; [{}, {}]\n", workers->size(), isa_name(flags.isa), flags.outputs, flags.cols);
   const int64_t max_rows = *std::max_element(flags.rows.begin(), flags.rows.end());
   const Pages x_pages(max_rows * flags.cols * 2); const std::span<bf16> x(reinterpret_cast<bf16*>(x_pages.data()), static_cast<size_t>(max_rows * flags.cols));

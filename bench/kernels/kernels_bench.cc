@@ -109,6 +109,7 @@ double seconds_of(const std::vector<std::unique_ptr<Linear>>& copies, int64_t ro
 
 int run(const Flags& flags) {
   const auto workers = Workers::create(flags.threads);
+  workers->pin_caller();
   const Roof roof = measure_roof(flags.isa, std::max<int64_t>(flags.megabytes, 1) << 20, *workers);
   fmt::print("{} threads, {}; roof: memory {:.1f} GB/s, the same bytes again {:.1f} GB/s, int8 {:.0f} Gop/s, bf16 {:.0f} Gop/s; [{}, {}]\n",
              workers->size(), isa_name(flags.isa), roof.read_bytes_per_s * 1e-9, roof.read_model_bytes_per_s * 1e-9,

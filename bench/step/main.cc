@@ -73,6 +73,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const auto workers = Workers::create(argc > 2 ? std::atoi(argv[2]) : 0);
+  workers->pin_caller();
   const int rounds = argc > 3 ? std::atoi(argv[3]) : 5;
   model::LoadOptions options;
   if (argc > 4) {

@@ -124,6 +124,7 @@ Result<Report> run_bench(const BenchFlags& flags) {
   Report report;
   DI_TRY(report.path, find_model(flags.model.model));
   const std::unique_ptr<Workers> workers = flags.model.start_workers();
+  workers->pin_caller();
   // The tokenizer has no part in this, so a model that lacks one can be measured too.
   DI_TRY(std::unique_ptr<model::Model> loaded, engine::load_model_alone(report.path, flags.model.weight_options(), *workers));
   report.info = loaded->info();

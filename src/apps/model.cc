@@ -2,6 +2,7 @@
 // deepinfer model synth: a random model of a given shape, for benchmarks without a download.
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 
 #include "apps/commands.h"
 #include "apps/flags.h"
@@ -25,6 +26,12 @@ struct InfoFlags {
 
 KvFormat kv_format_of(const std::string& name) { return name == "q8" ? KvFormat::kQ8 : name == "f32" ? KvFormat::kF32 : KvFormat::kBf16; }
 
+double measured_read_rate() {
+  const std::unique_ptr<Workers> workers = Workers::create(0);
+  workers->pin_caller();
+  return measure_read_rate(default_isa(), *workers);
+}
+
 int run_info(const InfoFlags& flags) {
   std::vector<int64_t> contexts;
   for (const std::string& text : flags.contexts) {
@@ -42,7 +49,7 @@ int run_info(const InfoFlags& flags) {
     if (!finite) info->obstacles.push_back(finite.error().message);
   }
   model::InfoView view{.kv_format = kv_format_of(flags.kv_format), .contexts = contexts};
-  view.read_bytes_per_s = flags.bandwidth ? static_cast<double>(*flags.bandwidth) : measure_read_rate(default_isa(), *Workers::create(0));
+  view.read_bytes_per_s = flags.bandwidth ? static_cast<double>(*flags.bandwidth) : measured_read_rate();
   const std::string text = flags.json ? model::checkpoint_info_json(*info, view) : model::checkpoint_info_text(*info, view);
   std::fputs(text.c_str(), stdout);
   if (text.empty() || text.back() != '\n') std::fputc('\n', stdout);

@@ -76,6 +76,7 @@ StepperOptions Engine::stepper_options(const EngineOptions& options, const Limit
 Engine::Engine(std::unique_ptr<model::Model> model, Workers& workers, const Clock& clock, EngineOptions options, const Limits& limits, kv::Arena arena)
     : options_(with_card(std::move(options), *model, limits.max_context)),
       model_(std::move(model)),
+      workers_(workers),
       clock_(clock),
       stepper_(*model_, workers, clock, std::move(arena), stepper_options(options_, limits)) {
   inbox_.reserve(static_cast<size_t>(max_num_requests(options_)));
@@ -214,6 +215,7 @@ void Engine::stop() {
 
 void Engine::run() {
   pthread_setname_np(pthread_self(), "engine");
+  workers_.pin_caller();
   while (exchange()) {
     stepper_.take_loaded();
     if (stepper_.can_step()) stepper_.step();

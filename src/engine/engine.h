@@ -96,6 +96,7 @@ class Engine final : public Inference {
 
   const EngineOptions options_;
   const std::unique_ptr<model::Model> model_;
+  Workers& workers_;
   const Clock& clock_;
   std::atomic<RequestId> next_id_{1};
 

@@ -33,7 +33,7 @@ constexpr int kSpinsBeforeYield = 1500;
 constexpr std::chrono::microseconds kAwake{100};
 
 cpu_set_t initial_affinity() {
-  // Read once, before the first run() pins its caller: Workers made later must see the processors of the process.
+  // Read once, before a caller is pinned: Workers made later must see the processors of the process.
   static const cpu_set_t set = [] {
     cpu_set_t s;
     CPU_ZERO(&s);
@@ -174,13 +174,19 @@ class ThreadWorkers final : public Workers {
 
   int size() const override { return shared_->size; }
 
+  void pin_caller() override {
+    if (!pin_ || (caller_pinned_ && pthread_equal(caller_, pthread_self()))) return;
+    caller_ = pthread_self();
+    caller_pinned_ = pthread_getaffinity_np(caller_, sizeof caller_affinity_, &caller_affinity_) == 0;
+    pin_to(processors_[0]);
+  }
+
  private:
   void run_erased(void (*fn)(void*, Team&), void* context) override {
     if (shared_->size == 1) {
       fn(context, *caller_team_);
       return;
     }
-    if (pin_) pin_caller();
     shared_->fn = fn;
     shared_->context = context;
     start();
@@ -192,14 +198,6 @@ class ThreadWorkers final : public Workers {
     shared_->running.store(shared_->size - 1, std::memory_order_relaxed);
     shared_->epoch.fetch_add(1, std::memory_order_seq_cst);
     shared_->epoch.notify_all();  // a load when nobody sleeps
-  }
-
-  // The calling thread computes as well, so it gets the first processor, until the Workers end.
-  void pin_caller() {
-    if (caller_pinned_ && pthread_equal(caller_, pthread_self())) return;
-    caller_ = pthread_self();
-    caller_pinned_ = pthread_getaffinity_np(caller_, sizeof caller_affinity_, &caller_affinity_) == 0;
-    pin_to(processors_[0]);
   }
 
   void work(int index) {

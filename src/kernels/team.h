@@ -1,6 +1,6 @@
 // The compute threads of one engine. A step is one call of Workers::run: every thread executes the same function over its Team
 // view (SPMD) and meets the others at barriers; work is cut by shape (Team::range over units that the shape gives), and no
-// result may depend on the cut. Threads are pinned, spin only inside run(), and sleep between calls.
+// result may depend on the cut. Threads are pinned, the caller's where it asks for that, spin only inside run(), and sleep between calls.
 //
 // Kernels are free functions that all threads of a team call together: rms_norm(params, team). A kernel does not end with a
 // barrier: the caller, who knows what reads the result, calls team.barrier().
@@ -41,6 +41,9 @@ class Workers {
   static std::unique_ptr<Workers> create(int num_threads, bool pin = true);
   virtual ~Workers() = default;
   virtual int size() const = 0;
+  // The calling thread, which makes the runs from now on, gets the first processor until the Workers end. Threads that it starts
+  // afterwards inherit that. A thread that only loads a model does not ask, or a server would live on one processor.
+  virtual void pin_caller() = 0;
   // Runs fn(team) on every thread, the caller's included; returns when all have. One caller at a time. Allocates nothing.
   template <class F>
   void run(F&& fn) {

@@ -1,6 +1,8 @@
 #include "kernels/team.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <atomic>
@@ -79,8 +81,28 @@ TEST(Workers, DefaultIsAtLeastOneThread) {
   auto workers = Workers::create(0);
   EXPECT_GE(workers->size(), 1);
   // Pinning the caller must not shrink what a later default sees.
+  workers->pin_caller();
   workers->run([](Team&) {});
   EXPECT_EQ(Workers::create(0)->size(), workers->size());
+}
+
+TEST(Workers, OnlyACallerThatAsksIsPinned) {
+  const auto num_processors = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    EXPECT_EQ(pthread_getaffinity_np(pthread_self(), sizeof set, &set), 0);
+    return CPU_COUNT(&set);
+  };
+  const int before = num_processors();
+  if (before < 2) GTEST_SKIP() << "one processor";
+  {
+    auto workers = Workers::create(2);
+    workers->run([](Team&) {});
+    EXPECT_EQ(num_processors(), before);
+    workers->pin_caller();
+    EXPECT_EQ(num_processors(), 1);
+  }
+  EXPECT_EQ(num_processors(), before);
 }
 
 TEST(Workers, MayBeUsedFromAnotherThread) {
