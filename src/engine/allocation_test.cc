@@ -8,6 +8,7 @@
 #include "count_allocations.h"
 #include "engine/engine.h"
 #include "engine/fake_model.h"
+#include "grammar/fake_vocabulary.h"
 
 namespace deepinfer::engine {
 namespace {
@@ -26,7 +27,8 @@ class CountingSink final : public EventSink {
   std::atomic<int> num_ended{0};
 };
 
-// Prefill in chunks, decodes, penalties, logprobs, truncation, several choices, preemption, evictions, arrivals and ends: none allocates.
+// Prefill in chunks, decodes, penalties, logprobs, truncation, several choices, preemption, evictions, arrivals and ends: none allocates,
+// though others might bring constraints.
 class EngineAllocations : public testing::TestWithParam<int32_t> {};
 
 TEST_P(EngineAllocations, AStepAllocatesNothing) {
@@ -36,7 +38,10 @@ TEST_P(EngineAllocations, AStepAllocatesNothing) {
   options.kv_bytes = 64 * 120;  // 120 blocks of 4 tokens: too few for all
   options.max_num_batched_tokens = 24;
   options.max_num_sequences = 12;
-  auto started = Engine::start(std::make_unique<FakeModel>(FakeModelOptions{.window = GetParam()}), *workers, clock, options);
+  const grammar::FakeVocabulary tokenizer;
+  grammar::GrammarCache grammars(tokenizer, tokenizer.vocab_size(), {tokenizer.end()});
+  options.grammars = &grammars;
+  auto started = Engine::start(std::make_unique<FakeModel>(FakeModelOptions{.vocab_size = tokenizer.vocab_size(), .window = GetParam()}), *workers, clock, options);
   ASSERT_TRUE(started.has_value());
   Engine& engine = **started;
   std::vector<std::shared_ptr<CountingSink>> sinks;

@@ -88,6 +88,41 @@ TEST_F(ConstrainedEngine, EveryChoiceSatisfiesItsSchemaWhateverElseRuns) {
   EXPECT_GT(engine->stats().preemptions_total, 5u);
 }
 
+// A choice that is cancelled may have a mask in the making; what its siblings and others say stays what it is.
+TEST_F(ConstrainedEngine, CancelledChoicesLeaveTheOthersAlone) {
+  std::vector<ChoiceResult> whole;
+  for (const bool cancels : {false, true}) {
+    const std::unique_ptr<Engine> engine = start(120, &grammars_);
+    std::vector<std::shared_ptr<Collect>> sinks;
+    std::vector<RequestId> ids;
+    for (uint64_t seed = 0; seed < 10; ++seed) {
+      Request one = request(kPerson, seed);
+      one.n = 3;
+      sinks.push_back(std::make_shared<Collect>(one.n));
+      ids.push_back(engine->submit(std::move(one), sinks.back()).value());
+    }
+    for (size_t i = 0; cancels && i < ids.size(); ++i) {
+      sinks[i]->wait_for_events(static_cast<int64_t>(i) * 3);
+      i % 4 == 0 ? engine->cancel(ids[i]) : engine->cancel_choice(ids[i], 1);
+    }
+    size_t num_cancelled = 0;
+    for (size_t i = 0; i < sinks.size(); ++i) {
+      ASSERT_TRUE(sinks[i]->wait());
+      for (size_t c = 0; c < sinks[i]->choices.size(); ++c) {
+        const ChoiceResult& choice = sinks[i]->choices[c];
+        if (!cancels) {
+          whole.push_back(choice);
+        } else if (choice.finished == FinishReason::kCancelled) {
+          num_cancelled += 1;
+        } else {
+          EXPECT_TRUE(choice.same_output(whole[i * 3 + c])) << i << " " << c;
+        }
+      }
+    }
+    EXPECT_EQ(num_cancelled > 0, cancels);
+  }
+}
+
 TEST_F(ConstrainedEngine, BeginsBehindTheEndOfThinking) {
   const std::unique_ptr<Engine> engine = start(2000, &grammars_);
   Request one = request(R"({"kind":"choice","choices":["abc","12"]})", 3);

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/check.h"
 #include "base/units.h"
 #include "engine/image_reader.h"
 #include "kv/segment_format.h"
@@ -43,6 +44,7 @@ Result<Engine::Limits> Engine::check_options(const model::Model& model, const En
   if (options.max_num_batched_tokens < 1) return Error{Code::kInvalidArgument, "max_num_batched_tokens must be at least 1"};
   if (options.max_num_sequences < 1) return Error{Code::kInvalidArgument, "max_num_sequences must be at least 1"};
   if (options.max_waiting_requests < 1) return Error{Code::kInvalidArgument, "max_waiting_requests must be at least 1"};
+  CHECK(options.grammars == nullptr || options.grammars->vocab_size() == model.info().vocab_size);
   if (options.max_context < 0) return Error{Code::kInvalidArgument, "max_context must not be negative"};
   const model::KvLayout& layout = model.kv_layout();
   const auto num_blocks = std::min<uint64_t>(options.kv_bytes / static_cast<uint64_t>(layout.block_bytes), std::numeric_limits<int32_t>::max() / 4);
@@ -70,6 +72,7 @@ StepperOptions Engine::stepper_options(const EngineOptions& options, const Limit
           .max_context = limits.max_context,
           .num_blocks = limits.num_blocks,
           .bounded_replay = options.bounded_replay,
+          .constraints = options.grammars != nullptr,
           .image_cache_bytes = options.image_cache_bytes};
 }
 

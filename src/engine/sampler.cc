@@ -13,17 +13,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Most masks are nearly all ones (inside of a string) or nearly all zeros (between values), so words go by whole.
-void forbid_others(float* logits, std::span<const uint32_t> allowed, int32_t vocab_size) {
-  for (size_t word = 0; word < allowed.size(); ++word) {
-    const uint32_t bits = allowed[word];
-    if (bits == ~uint32_t{0}) continue;
-    const size_t begin = word * 32, end = std::min(begin + 32, static_cast<size_t>(vocab_size));
-    for (size_t t = begin; t < end; ++t) logits[t] = (bits >> (t - begin) & 1) != 0 ? logits[t] : -kInfinity;
-  }
-}
-
-void adjust(float* logits, const SampleInput& input, int32_t vocab_size) {
+void adjust(float* logits, const SampleInput& input, int32_t vocab_size, const ScanKernels& kernels) {
   const SamplingParams& p = *input.params;
   for (const auto& [token, bias] : p.logit_bias) logits[token] += bias;
   if (uses_counts(p)) {
@@ -34,7 +24,7 @@ void adjust(float* logits, const SampleInput& input, int32_t vocab_size) {
       logit -= p.presence_penalty + p.frequency_penalty * static_cast<float>(entry.num_sampled);
     }
   }
-  forbid_others(logits, input.allowed, vocab_size);
+  if (!input.allowed.empty()) kernels.forbid(logits, vocab_size, input.allowed.data());
   for (const TokenId token : input.banned) logits[token] = -kInfinity;
 }
 
@@ -81,7 +71,7 @@ Sampler::Scratch::Scratch(int32_t vocab_size)
 Sampler::Sampler(int32_t vocab_size, Isa isa) : vocab_size_(vocab_size), kernels_(scan_kernels(isa)) { CHECK(vocab_size >= 1); }
 
 Sample Sampler::sample(float* logits, const SampleInput& input, Scratch& scratch) const {
-  adjust(logits, input, vocab_size_);
+  adjust(logits, input, vocab_size_, kernels_);
   Sample sample;
   const bool numbers = kernels_.find_block_max(logits, vocab_size_, scratch.block_max.data());
   const ScannedRow row{logits, vocab_size_, scratch.block_max.data()};

@@ -230,6 +230,14 @@ TEST(VocabScan, EveryInstructionSetGivesTheSameBits) {
     const ScanKernels& kernels = scan_kernels(isa);
     for (int32_t n = 1; n < 4000; n += n < 70 ? 1 : 131) {
       std::vector<float> x = random_logits(n, static_cast<uint64_t>(n), 20);
+      Rng rng(static_cast<uint64_t>(n));
+      std::vector<uint32_t> allowed(static_cast<size_t>(n + 31) / 32);
+      for (uint32_t& word : allowed) word = rng.below(4) == 0 ? 0 - static_cast<uint32_t>(rng.below(2)) : rng.next_u32();
+      std::vector<float> masked = x;
+      kernels.forbid(masked.data(), n, allowed.data());
+      for (size_t i = 0; i < masked.size(); ++i) {
+        ASSERT_EQ(masked[i], (allowed[i / 32] >> (i % 32) & 1) != 0 ? x[i] : -std::numeric_limits<float>::infinity()) << isa_name(isa) << " " << n << " " << i;
+      }
       if (n % 3 == 0) x[static_cast<size_t>(n / 2)] = -std::numeric_limits<float>::infinity();
       std::vector<float> max_a(static_cast<size_t>(num_scan_blocks(n))), max_b = max_a;
       EXPECT_TRUE(portable.find_block_max(x.data(), n, max_a.data()));

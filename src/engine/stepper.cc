@@ -60,10 +60,8 @@ Stepper::Stepper(model::Model& model, Workers& workers, const Clock& clock, kv::
   CHECK(arena_.size() >= arena_bytes(model.kv_layout(), options));
   const auto vocab_size = static_cast<size_t>(model.info().vocab_size);
   const auto max_rows = static_cast<size_t>(options.max_num_batched_tokens), max_sequences = static_cast<size_t>(options.max_num_sequences);
-  for (int i = 0; i < workers.size(); ++i) {
-    scratch_.emplace_back(model.info().vocab_size);
-    masks_.emplace_back((vocab_size + 31) / 32);
-  }
+  for (int i = 0; i < workers.size(); ++i) scratch_.emplace_back(model.info().vocab_size);
+  if (options.constraints) masks_ = std::make_unique<MaskWorker>(options.max_num_sequences, model.info().vocab_size);
   tokens_.reserve(max_rows);
   sequences_.reserve(max_sequences);
   logit_rows_.reserve(max_sequences);
@@ -110,6 +108,7 @@ void Stepper::step() {
   const StepPlan& plan = scheduler_.next_step();
   if (images_) encode_images(plan);
   build_batch(plan);
+  offer_masks();
   model_.forward({.tokens = tokens_, .sequences = sequences_, .logit_rows = logit_rows_}, arena_.data(), logits_.get(), workers_);
   scheduler_.complete_step();
   if (images_) release_images(plan);
@@ -198,6 +197,16 @@ void Stepper::publish_filled(const StepPlan& plan) {
   }
 }
 
+void Stepper::offer_masks() {
+  bool any = false;
+  for (size_t row = 0; row < sampled_.size(); ++row) {
+    if (!sampled_[row]->constrained) continue;
+    masks_->offer(static_cast<int32_t>(row), *sampled_[row]->matcher);
+    any = true;
+  }
+  if (any) masks_->start();
+}
+
 void Stepper::sample(const StepPlan& plan) {
   if (plan.num_logit_rows <= 1 || workers_.size() == 1) {  // one row is not worth waking anybody
     for (int32_t row = 0; row < plan.num_logit_rows; ++row) sample_row(*sampled_[static_cast<size_t>(row)], row, 0);
@@ -220,9 +229,9 @@ void Stepper::sample_row(SequenceState& sequence, int32_t row, int32_t thread) {
   const bool thought_enough = request.sampling.thinking_budget >= 0 && sequence.num_output_tokens() >= request.sampling.thinking_budget;
   if (thought_enough && !sequence.thinking_ended) input.forced = request.sampling.thinking_end;
   if (sequence.constrained) {
-    std::vector<uint32_t>& mask = masks_[static_cast<size_t>(thread)];
-    if (!sequence.matcher->mask(mask)) return;  // the sample stays invalid
-    input.allowed = mask;
+    const auto mask = masks_->take(row);
+    if (!mask) return;  // the sample stays invalid
+    input.allowed = *mask;
   }
   float* logits = logits_.get() + static_cast<size_t>(row) * static_cast<size_t>(model_.info().vocab_size);
   samples_[static_cast<size_t>(row)] = sampler_.sample(logits, input, scratch_[static_cast<size_t>(thread)]);

@@ -2,8 +2,7 @@
 // scheduler, block pool, arena, buffers and all accepted requests. One thread (the engine's; a test's own); after construction a
 // step allocates nothing but what images need (image_cache.h). What enters a step is in the requests alone, so their events do not depend on what else runs.
 //
-// A constrained row's mask is computed where the row is sampled, by the thread that samples it: the forward pass has all cores, so there
-// is nothing that it could run beside. The grammar engine allocates; all else keeps what is said above.
+// Masks of constrained rows are computed beside the forward pass (mask_worker.h). The grammar engine allocates; all else keeps what is said above.
 //
 // A fault ends one request: a row of logits that is no distribution (NaN, infinity) ends its sequence with kError, and its blocks are
 // never found again.
@@ -17,6 +16,7 @@
 #include "core/inference.h"
 #include "engine/block_loader.h"
 #include "engine/image_cache.h"
+#include "engine/mask_worker.h"
 #include "engine/rate_meter.h"
 #include "engine/request_state.h"
 #include "engine/sampler.h"
@@ -34,6 +34,7 @@ struct StepperOptions {
   int32_t max_context;
   int32_t num_blocks;
   bool bounded_replay = true;  // see EngineOptions
+  bool constraints = false;    // requests may have them
   uint64_t image_cache_bytes = uint64_t{256} << 20;
 };
 
@@ -69,6 +70,7 @@ class Stepper {
   void release_images(const sched::StepPlan& plan);
   void build_batch(const sched::StepPlan& plan);
   model::SequenceRows rows_of(const SequenceState& sequence, int32_t num_rows) const;
+  void offer_masks();
   void sample(const sched::StepPlan& plan);
   void sample_row(SequenceState& sequence, int32_t row, int32_t thread);
   void deliver(SequenceState& sequence, const Sample& sample);
@@ -92,7 +94,6 @@ class Stepper {
   sched::Scheduler scheduler_;
   const Sampler sampler_;
   std::vector<Sampler::Scratch> scratch_;  // one a thread
-  std::vector<std::vector<uint32_t>> masks_;  // one a thread: bits of constraints
 
   // The step in progress.
   std::vector<TokenId> tokens_;
@@ -103,6 +104,7 @@ class Stepper {
   std::unique_ptr<float[]> logits_;  // [max_num_sequences, vocab_size]
   int32_t num_decode_rows_ = 0;
   std::vector<int32_t> num_named_;  // [entries of the plan]: blocks that were named before the step
+  std::unique_ptr<MaskWorker> masks_;  // by row of sampled_; null: no constraints
 
   std::unique_ptr<ImageCache> images_;   // null: the model reads text only
   std::unique_ptr<BlockLoader> loader_;  // null: no store

@@ -15,8 +15,10 @@ constexpr int32_t kScanChunk = 1024;  // logits a partial sum covers
 inline int32_t num_scan_blocks(int32_t vocab_size) { return (vocab_size + kScanBlock - 1) / kScanBlock; }
 inline int32_t num_scan_chunks(int32_t vocab_size) { return (vocab_size + kScanChunk - 1) / kScanChunk; }
 
-// The two loops that touch every logit, per instruction set.
+// The loops that touch every logit, per instruction set.
 struct ScanKernels {
+  // x[t] = -infinity where bit t % 32 of allowed[t / 32] is 0. x [n], allowed [(n + 31) / 32].
+  void (*forbid)(float* x, int32_t n, const uint32_t* allowed);
   // block_max [num_scan_blocks(n)]: the largest of each block of x [n]. Returns whether all are numbers (no NaN).
   bool (*find_block_max)(const float* x, int32_t n, float* block_max);
   // Sum of weight_of(x[i], max, inv_temperature), see below. chunk_sums [num_scan_chunks(n)]: each chunk's part.

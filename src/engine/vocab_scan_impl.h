@@ -28,7 +28,7 @@ constexpr int32_t kFloats = kVectorBytes / 4, kDoubles = kVectorBytes / 8;
 constexpr int32_t kLanes = 8;  // of a sum, whatever the registers: part of its definition
 constexpr int32_t kParts = kLanes / kDoubles;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kScanInfinity = std::numeric_limits<float>::infinity();
 constexpr double kLeastExponent = -708;  // below it the result would be subnormal
 
 // exp(t) = 2^k * exp(r) with |r| <= ln(2) / 2; the Taylor polynomial of degree 12 leaves r^13 / 13! < 2e-16. D is double or Doubles,
@@ -69,20 +69,43 @@ inline Doubles weights_at(const float* x, double max, double inv_temperature) {
   return t < floor ? Doubles{} : result;
 }
 
+// Many masks are all ones or all zeros nearly everywhere (between values); those of texts with a bound on their length are mixed in every word.
+void forbid_impl(float* x, int32_t n, const uint32_t* allowed) {
+  Ints lane_bits;
+  for (int32_t lane = 0; lane < kFloats; ++lane) lane_bits[lane] = int32_t{1} << lane;
+  const Floats forbidden = Floats{} - kScanInfinity;
+  for (int32_t begin = 0; begin < n; begin += 32) {
+    const uint32_t word = allowed[begin / 32];
+    if (word == ~uint32_t{0}) continue;
+    if (n - begin < 32) {
+      for (int32_t i = begin; i < n; ++i) x[i] = (word >> (i - begin) & 1) != 0 ? x[i] : -kScanInfinity;
+      return;
+    }
+#pragma GCC unroll 8
+    for (int32_t part = 0; part < 32; part += kFloats) {
+      const Ints bits = (Ints{} + static_cast<int32_t>(word >> part)) & lane_bits;
+      Floats v;
+      std::memcpy(&v, x + begin + part, sizeof v);
+      v = bits != 0 ? v : forbidden;
+      std::memcpy(x + begin + part, &v, sizeof v);
+    }
+  }
+}
+
 bool find_block_max_impl(const float* x, int32_t n, float* block_max) {
   Ints ordered = ~Ints{};  // lanes become 0 by NaN, which alone is not <= infinity
   bool nan = false;
   for (int32_t begin = 0, block = 0; begin < n; begin += kScanBlock, ++block) {
     const int32_t end = begin + kScanBlock < n ? begin + kScanBlock : n;
-    Floats max = Floats{} - kInfinity;
+    Floats max = Floats{} - kScanInfinity;
     int32_t i = begin;
     for (; i + kFloats <= end; i += kFloats) {
       Floats v;
       std::memcpy(&v, x + i, sizeof v);
-      ordered &= v <= kInfinity;
+      ordered &= v <= kScanInfinity;
       max = v > max ? v : max;
     }
-    float best = -kInfinity;
+    float best = -kScanInfinity;
     for (int32_t lane = 0; lane < kFloats; ++lane) best = max[lane] > best ? max[lane] : best;
     for (; i < end; ++i) {
       nan |= x[i] != x[i];
@@ -106,7 +129,7 @@ double sum_weights_impl(const float* x, int32_t n, float max, double inv_tempera
     }
     if (i < end) {
       float rest[kLanes];
-      for (int32_t lane = 0; lane < kLanes; ++lane) rest[lane] = i + lane < end ? x[i + lane] : -kInfinity;
+      for (int32_t lane = 0; lane < kLanes; ++lane) rest[lane] = i + lane < end ? x[i + lane] : -kScanInfinity;
       for (int32_t part = 0; part < kParts; ++part) sum[part] += weights_at(rest + part * kDoubles, max, inv_temperature);
     }
     double s[kLanes];
@@ -117,7 +140,7 @@ double sum_weights_impl(const float* x, int32_t n, float max, double inv_tempera
   return total;
 }
 
-constexpr ScanKernels kKernels{&find_block_max_impl, &sum_weights_impl};
+constexpr ScanKernels kKernels{&forbid_impl, &find_block_max_impl, &sum_weights_impl};
 
 }  // namespace
 }  // namespace deepinfer::engine
