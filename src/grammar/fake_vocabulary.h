@@ -1,7 +1,8 @@
 // A tokenizer for tests of this folder: tokens of one and several bytes, some that end inside of a JSON token or a code point, and control
-// tokens whose spellings are text that a grammar may want.
+// tokens whose spellings are text that a grammar may want; behind them those that a test adds.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,16 +13,14 @@ namespace deepinfer::grammar {
 
 class FakeVocabulary final : public tokenizer::Tokenizer {
  public:
-  FakeVocabulary() {
+  explicit FakeVocabulary(std::initializer_list<const char*> more = {}) {
     for (int byte = 0; byte < 256; ++byte) bytes_.emplace_back(1, static_cast<char>(byte));
     for (const char* text : {"{\"", "\":", "\": ", "\",", "\", \"", "\"}", "true", "fal", "se", "null", "ab", "abc", "bc", "12", "1.", "[]", "]}", "  ", ", ",
                              "\xC3\xA9", "\xE2\x82", "a\xE2", "name", "</"}) {
       bytes_.emplace_back(text);
     }
-    for (const char* text : {"<end>", "<think>", "abc", "[mark]"}) {
-      added_.push_back({.id = static_cast<TokenId>(bytes_.size()), .spelling = text, .special = true});
-      bytes_.emplace_back(text);
-    }
+    for (const char* text : {"<end>", "<think>", "abc", "[mark]"}) add(text);
+    for (const char* text : more) add(text);
   }
 
   TokenId end() const { return added_[0].id; }
@@ -49,6 +48,11 @@ class FakeVocabulary final : public tokenizer::Tokenizer {
   std::span<const TokenId> stop_ids() const override { return {}; }
 
  private:
+  void add(const char* text) {
+    added_.push_back({.id = static_cast<TokenId>(bytes_.size()), .spelling = text, .special = true});
+    bytes_.emplace_back(text);
+  }
+
   std::vector<std::string> bytes_;
   std::vector<AddedToken> added_;
 };
