@@ -215,11 +215,12 @@ DI_INLINE inline void dot_quads(const Tile& t, const std::byte* codes, int64_t k
 
 // MR rows against half a panel of a decoded chunk; acc [MR][16] (its half) is loaded and stored.
 template <bool kVnni, bool kWide, int kSubGroup, bool kOffsets, int MR>
-DI_INLINE inline void chunk_tile(const Tile& t, const DecodedChunk& chunk, int half, int64_t subs, float* acc_rows) {
+DI_INLINE inline void chunk_tile(const Tile& t, const DecodedChunk& chunk, int half, int64_t subs, Ahead next, float* acc_rows) {
   constexpr bool kSigned = kWide && !kVnni;
   __m256 acc[MR];
   each<MR>([&](auto i) DI_INLINE { acc[i] = _mm256_load_ps(acc_rows + i * kOutputs); });
   for (int64_t sub = 0; sub < subs; ++sub) {
+    if (kSubGroup == 32 || sub % 2 == 0) next.fetch();
     __m256i dot[MR];
     each<MR>([&](auto i) DI_INLINE { dot[i] = kSigned ? _mm256_setzero_si256() : _mm256_set1_epi32(t.row(t.start, i)[sub]); });
     dot_quads<kVnni, kWide, kSubGroup / 4>(t, chunk.codes + sub * kSubGroup * kOutputs + half * 32, sub * kSubGroup, dot);
@@ -237,7 +238,7 @@ DI_INLINE inline void chunk_tile(const Tile& t, const DecodedChunk& chunk, int h
 }
 
 template <bool kVnni, bool kWide, int kSubGroup, bool kOffsets>
-void chunk_rows(const Rows& rows, int64_t first_row, int64_t num_rows, int64_t k, const DecodedChunk& chunk, int64_t depth, float* acc) {
+void chunk_rows(const Rows& rows, int64_t first_row, int64_t num_rows, int64_t k, const DecodedChunk& chunk, int64_t depth, const Ahead& next, float* acc) {
   constexpr int kTileRows = kVnni ? kTileRowsVnni : kTileRowsPlain;
   row_tiles<kTileRows>(num_rows, [&](int64_t first, int count) DI_INLINE {
     const int64_t row = first_row + first, s = rows.stride;
@@ -246,7 +247,8 @@ void chunk_rows(const Rows& rows, int64_t first_row, int64_t num_rows, int64_t k
                     kOffsets ? Rows::at<float>(rows.sum, s, row) + k / kSubGroup : nullptr, s};
     with_count<kTileRows>(count, [&](auto n) DI_INLINE {
       for (int half = 0; half < 2; ++half) {
-        chunk_tile<kVnni, kWide, kSubGroup, kOffsets, n>(tile, chunk, half, depth / kSubGroup, acc + first * kOutputs + half * kLanes);
+        chunk_tile<kVnni, kWide, kSubGroup, kOffsets, n>(tile, chunk, half, depth / kSubGroup, first == 0 && half == 0 ? next : Ahead{},
+                                                         acc + first * kOutputs + half * kLanes);
       }
     });
   });

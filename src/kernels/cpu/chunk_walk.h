@@ -13,13 +13,24 @@ namespace {
 
 using panels::kOutputs;
 
+// What is decoded next, fetched into the L2 cache while the chunk before it is multiplied: decoding waits for memory, products do not.
+struct Ahead {
+  const std::byte* at = nullptr;
+  int64_t group_bytes = 0;  // for each group of 32 k that is multiplied
+
+  DI_INLINE void fetch() {
+    for (int64_t i = 0; i < group_bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+    at += group_bytes;
+  }
+};
+
 // Chunk: a panel's decoded numbers, Chunk::kDepth k of them at most.
 template <class Chunk>
 struct ChunkKernels {
   // Decodes blocks [first, first + count) of a panel.
   void (*decode)(const std::byte* panel, int64_t first, int64_t count, Chunk& out);
-  // Adds the products of rows [first_row, first_row + num_rows) with the chunk, which holds [k, k + depth), to acc [num_rows, 16].
-  void (*rows)(const Rows&, int64_t first_row, int64_t num_rows, int64_t k, const Chunk&, int64_t depth, float* acc);
+  // Adds the products of rows [first_row, first_row + num_rows) with the chunk, which holds [k, k + depth), to acc [num_rows, 16]; fetches `next`.
+  void (*rows)(const Rows&, int64_t first_row, int64_t num_rows, int64_t k, const Chunk&, int64_t depth, const Ahead& next, float* acc);
 };
 
 // Panels [begin, end). store(row, panel, acc): writes the sums acc [16] of one row and panel.
@@ -37,7 +48,8 @@ void walk_chunks(const PanelSet& set, const Rows& rows, int64_t num_rows, int64_
       for (int64_t b = 0; b < blocks; b += step) {
         const int64_t here = blocks - b < step ? blocks - b : step;
         kernels.decode(set.data + panel * set.stride, b, here, chunk);
-        kernels.rows(rows, row, count, b * block_k, chunk, here * block_k, acc);
+        const Ahead next{set.data + panel * set.stride + (b + here) * set.format.block_bytes(), set.format.block_bytes() / set.format.block_groups()};
+        kernels.rows(rows, row, count, b * block_k, chunk, here * block_k, next, acc);
       }
       for (int64_t i = 0; i < count; ++i) store(row + i, panel, acc + i * kOutputs);
     }

@@ -213,12 +213,13 @@ void apply_direct(const PanelSet& set, const Rows& rows, int64_t num_rows, const
 
 // MR rows against `groups` groups of a decoded chunk; acc [MR][16] is loaded and stored.
 template <int kSubGroup, bool kOffsets, int MR>
-DI_INLINE inline void chunk_tile(const Tile& t, const DecodedChunk& chunk, int64_t groups, float* acc_rows) {
+DI_INLINE inline void chunk_tile(const Tile& t, const DecodedChunk& chunk, int64_t groups, Ahead next, float* acc_rows) {
   __m512 acc[MR];
   each<MR>([&](auto i) DI_INLINE { acc[i] = _mm512_load_ps(acc_rows + i * kOutputs); });
   const std::byte* codes = chunk.codes;
   const float *scale = chunk.scale, *offset = chunk.offset;
   for (int64_t g = 0; g < groups; ++g, codes += 8 * kQuadBytes) {
+    next.fetch();
     const auto quad = [&](auto j) DI_INLINE { return load_quad<Codes::k8, j>(codes); };
     each<32 / kSubGroup>([&](auto s) DI_INLINE {
       constexpr int kQuads = kSubGroup / 4;
@@ -231,10 +232,12 @@ DI_INLINE inline void chunk_tile(const Tile& t, const DecodedChunk& chunk, int64
 }
 
 template <int kSubGroup, bool kOffsets>
-void chunk_rows(const Rows& rows, int64_t first_row, int64_t num_rows, int64_t k, const DecodedChunk& chunk, int64_t depth, float* acc) {
+void chunk_rows(const Rows& rows, int64_t first_row, int64_t num_rows, int64_t k, const DecodedChunk& chunk, int64_t depth, const Ahead& next, float* acc) {
   row_tiles<kTileRows>(num_rows, [&](int64_t first, int count) DI_INLINE {
     const Tile tile = tile_at(rows, first_row + first, k, kSubGroup);
-    with_count<kTileRows>(count, [&](auto n) DI_INLINE { chunk_tile<kSubGroup, kOffsets, n>(tile, chunk, depth / 32, acc + first * kOutputs); });
+    with_count<kTileRows>(count, [&](auto n) DI_INLINE {
+      chunk_tile<kSubGroup, kOffsets, n>(tile, chunk, depth / 32, first == 0 ? next : Ahead{}, acc + first * kOutputs);
+    });
   });
 }
 
