@@ -186,9 +186,14 @@ const std::pair<const char*, Writer> kWriters[] = {
        return json::object{{"call_type", "acompletion"}, {"startTime", static_cast<double>(r.ms) / 1000}, {"messages", json::object{}}, {"proxy_server_request", json::serialize(r.body)},
                            {"response", json::object{{"usage", usage(r)}}}};
      }},
+    // Langfuse's usageDetails count each token once; its API gives sums beside them, and its exports to a store other names.
     {"langfuse", [](const Request& r) {
-       return json::object{{"type", "GENERATION"}, {"startTime", iso(r.ms)}, {"model", r.body.at("model")}, {"usageDetails", json::object{{"input", r.input}, {"input_cached_tokens", r.cached}, {"output", r.output}}},
-                           {"input", r.body}};
+       return json::object{{"type", "GENERATION"}, {"startTime", iso(r.ms)}, {"model", r.body.at("model")}, {"usage", json::object{{"input", r.input}, {"output", r.output}, {"unit", "TOKENS"}}},
+                           {"usageDetails", json::object{{"input", r.input - r.cached}, {"input_cached_tokens", r.cached}, {"output", r.output}}}, {"input", r.body}};
+     }},
+    {"langfuse", [](const Request& r) {
+       return json::object{{"type", "GENERATION"}, {"start_time", iso(r.ms)}, {"provided_model_name", r.body.at("model")}, {"input", json::serialize(r.body)},
+                           {"usage_details", json::object{{"input", r.input - r.cached}, {"input_cache_read", r.cached}, {"output", r.output}}}};
      }},
     {"helicone", [](const Request& r) {
        return json::object{{"request_id", "x"}, {"request_created_at", iso(r.ms)}, {"request_body", json::serialize(r.body)}, {"response_body", json::serialize(json::object{{"usage", usage(r)}})}};
@@ -365,19 +370,21 @@ TEST_F(LogFormats, CompressedArraysDocumentsAndMixedLinesAreTold) {
       out << packed;
     }
   }
-  json::array list, entries;
+  json::array entries, page;
   std::string pretty = "[\n", mixed;
   for (size_t i = 0; i < all.size(); ++i) {
     pretty += (i > 0 ? ",\n  " : "  ") + json::serialize(with_time(all[i].body, all[i])) + "\n";
     mixed += json::serialize(kWriters[i % std::size(kWriters)].second(all[i])) + "\n";
     entries.push_back(har_entry(all[i]));
+    page.push_back(with_time(all[i].body, all[i]));
   }
+  std::ofstream(file("page.json")) << json::serialize(json::object{{"data", std::move(page)}, {"meta", json::object{{"page", 1}}}});
   std::ofstream(file("array.json")) << pretty << "]\n";
   std::ofstream(file("mixed.log")) << mixed;
   std::string har = json::serialize(json::object{{"log", json::object{{"version", "1.2"}, {"entries", entries}}}});
   har.insert(1, "\n ");
   std::ofstream(file("browser.har")) << har;
-  for (const char* name : {"two.gz", "two.zst", "array.json", "mixed.log", "browser.har"}) EXPECT_EQ(figures(report_of(file(name))), expected) << name;
+  for (const char* name : {"two.gz", "two.zst", "array.json", "page.json", "mixed.log", "browser.har"}) EXPECT_EQ(figures(report_of(file(name))), expected) << name;
 }
 
 TEST_F(LogFormats, CompletionsAndTokenIds) {

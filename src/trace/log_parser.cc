@@ -31,8 +31,9 @@ constexpr std::array<std::string_view, 16> kBodyFields = {
     "request_body", "requestBody", "request.body", "request", "body", "req.body", "req", "payload", "http_request_body", "proxy_server_request.body",
     "proxy_server_request", "data", "input", "json", "params", "kwargs"};
 
+// Langfuse's API writes usage too, which lacks what caches had.
 constexpr std::array<std::string_view, 10> kUsageFields = {
-    "usage", "usageDetails", "usage_details", "response.usage", "response_body.usage", "responseBody.usage", "response.body.usage", "output.usage",
+    "usageDetails", "usage_details", "usage", "response.usage", "response_body.usage", "responseBody.usage", "response.body.usage", "output.usage",
     "response_obj.usage", "metadata.usage_object"};
 
 constexpr std::array<std::string_view, 4> kHashFields = {"hash_ids", "block_hashes", "prefix_hashes", "hashes"};
@@ -148,9 +149,13 @@ std::optional<Skip> LogParser::parse(std::string_view text, std::vector<LogRecor
 std::optional<Skip> LogParser::parse_value(const Json& value, std::vector<LogRecord>& out) {
   num_inner_ = 0;
   simdjson::dom::array list;
-  if (value.get(list) != simdjson::SUCCESS) return parse_record(value, out);
-  // An export as one array.
   std::optional<Skip> skip = Skip::kNoRequest;
+  // An export as one array, or an API's page of one: {"data": [...], "meta": ...}.
+  if (value.get(list) != simdjson::SUCCESS) {
+    skip = parse_record(value, out);
+    const MaybeJson page = member(value, "data");
+    if (skip != Skip::kNoRequest || !page || page->get(list) != simdjson::SUCCESS) return skip;
+  }
   for (const Json element : list) {
     num_inner_ = 0;
     if (const auto why = parse_record(element, out)) {
@@ -235,7 +240,7 @@ void LogParser::read_frame(const Json& outer, LogRecord& record) const {
   };
   record.tenant = options_.tenant_field.empty() ? name(first_of(outer, kTenantFields)) : name(member_at(outer, options_.tenant_field));
   record.session = name(first_of(outer, kSessionFields));
-  record.model = text_of(first_member(outer, {"model", "providedModelName", "request_model", "model_name"}));
+  record.model = text_of(first_member(outer, {"model", "providedModelName", "provided_model_name", "request_model", "model_name"}));
   read_usage(outer, record.usage);
   for (const std::string_view key : kUsageFields) {
     if (const MaybeJson usage = member_at(outer, key); is_object(usage)) {

@@ -356,16 +356,16 @@ bool read_body(const Json& body, LogFormat format, LogRecord& out) {
 void read_usage(const MaybeJson& usage, LoggedUsage& out) {
   if (!is_object(usage)) return;
   const auto read = [&](std::initializer_list<std::string_view> paths) { return integer_of(first_member(usage, paths)); };
-  const auto anthropic_read = read({"cache_read_input_tokens"});
-  const auto written = read({"cache_creation_input_tokens", "cache_write_tokens"});
-  // Anthropic's input_tokens are those that were neither read from a cache nor written to one; everybody else's are all.
+  const auto read_apart = read({"cache_read_input_tokens", "input_cached_tokens", "input_cache_read"});
+  const auto written = read({"cache_creation_input_tokens", "cache_write_tokens", "input_cache_creation"});
+  // Anthropic's input_tokens and Langfuse's input are those that were neither read from a cache nor written to one; everybody else's are all.
   if (const auto input = read({"prompt_tokens", "input_tokens", "promptTokens", "inputTokens", "input", "prompt", "gen_ai.usage.input_tokens"})) {
-    const bool apart = !member(usage, "prompt_tokens") && (anthropic_read || written) && !member_at(usage, "input_tokens_details.cached_tokens");
-    out.input = *input + (apart ? anthropic_read.value_or(0) + written.value_or(0) : 0);
+    const bool apart = !member(usage, "prompt_tokens") && (read_apart || written) && !member_at(usage, "input_tokens_details.cached_tokens");
+    out.input = *input + (apart ? read_apart.value_or(0) + written.value_or(0) : 0);
   }
   const auto cached = read({"prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens", "prompt_cache_hit_tokens", "cached_tokens",
-                            "cached_input_tokens", "input_cached_tokens", "cache_read_input_tokens", "input_cache_read"});
-  if (cached) out.cached = *cached;
+                            "cached_input_tokens"});
+  if (cached || read_apart) out.cached = cached ? *cached : *read_apart;
   if (written) out.written = *written;
   if (const auto hour = read({"cache_creation.ephemeral_1h_input_tokens"})) out.written_1h = *hour;
   if (const auto output = read({"completion_tokens", "output_tokens", "completionTokens", "outputTokens", "output", "completion"})) out.output = *output;
