@@ -76,6 +76,9 @@ bool is_json(std::string_view text) {
   return parser.parse(text.data(), text.size(), true).get(value) == simdjson::SUCCESS;
 }
 
+// The first line of an array, as if nothing followed.
+std::string closed_array(std::string_view line) { return std::string(line.substr(0, line.find_last_not_of(", \t\r") + 1)) + "]"; }
+
 bool is_csv_header(std::string_view line) {
   return line.find(',') != std::string_view::npos && line.find('{') == std::string_view::npos &&
          (line.find("ContextTokens") != std::string_view::npos || line.find("input_tokens") != std::string_view::npos ||
@@ -152,17 +155,17 @@ class LineSource::File {
     }
     const bool bracket = head[start] == '{' || head[start] == '[';
     const bool cut = start + first.size() == head.size() && !ended_;  // the first line is longer than what was read
-    if (head[start] == '[' && !is_json(first)) {
-      kind_ = Kind::kValues;
-      begin_ += start + 1;  // its elements are the values
-      return;
-    }
-    if (bracket && !cut && !is_json(first)) {
-      // A document over several lines, or a damaged first line: the former has no complete value in its next lines either.
+    if (bracket && !is_json(first)) {
+      // A document over several lines, or a damaged first line: behind the latter stands a complete value. So it may behind the first
+      // elements of an array.
       const size_t second = start + first.size() + 1;
       const std::string_view next = second < head.size() ? head.substr(second, head.find('\n', second) - second) : std::string_view();
-      if (next.empty() || !is_json(next) || next.find_first_of("{[") == std::string_view::npos) kind_ = Kind::kValues;
-      return;
+      const bool complete = is_json(next) && next.find_first_of("{[") != std::string_view::npos;
+      if (head[start] == '[' ? !complete || is_json(closed_array(first)) : !cut && !complete) {
+        kind_ = Kind::kValues;
+        begin_ += start + (head[start] == '[' ? 1 : 0);  // of an array, its elements are the values
+        return;
+      }
     }
     size_t at = start;
     for (int i = 0; i < kSniffLines && at < head.size(); ++i) {

@@ -465,6 +465,21 @@ TEST_F(LogFormats, BlockHashesOfServers) {
   }
 }
 
+// A first line that is no JSON hides nothing behind it, and the first elements of an array are not taken for one.
+TEST_F(LogFormats, ADamagedFirstLineHidesNothing) {
+  const std::vector<Request> all = requests(talks(false));
+  const std::string lines = read_file(write(all, kWriters[0].second, file("plain.jsonl")));
+  for (const std::string& damage : {std::string("{\"messages\": ["), std::string(5000, '['), std::string("[{\"messages\": [{"), std::string("[2026-11-01] begin"), std::string("\0{", 2)}) {
+    std::ofstream(file("damaged.jsonl"), std::ios::binary) << damage << "\n" << lines;
+    EXPECT_EQ(report_of(file("damaged.jsonl")).at("input").at("requests").to_number<size_t>(), all.size()) << damage.substr(0, 20);
+  }
+  const auto element = [&](size_t i) { return json::serialize(with_time(all[i].body, all[i])); };
+  for (const std::string& first : {element(0), element(0) + ", " + element(1)}) {
+    std::ofstream(file("array.json")) << "[" << first << ",\n" << element(2) << "\n]\n";
+    EXPECT_EQ(report_of(file("array.json")).at("input").at("requests").to_number<size_t>(), first == element(0) ? 2u : 3u);
+  }
+}
+
 // What clients may write and no client should: none of it is anybody's prompt, none of it a crash.
 TEST_F(LogFormats, SpansWithHolesInThem) {
   std::vector<std::string> lines;
