@@ -117,7 +117,7 @@ Result<trace::ReportOptions> report_options(const AuditFlags& flags, const trace
   out.tokenizer_name = tokenizer_name;
   out.prices = &prices;
   out.price = flags.price;
-  out.shard = flags.shard;
+  out.shard = flags.shard && flags.json;
   out.redact = flags.redact;
   for (size_t at = 0; at < flags.capacity.size();) {
     const size_t end = std::min(flags.capacity.find(',', at), flags.capacity.size());
@@ -168,12 +168,14 @@ Result<boost::json::object> read_report(const std::string& path) {
 }
 
 Result<> merge(const AuditFlags& flags, trace::Audit& audit, std::string& tokenizer_name) {
-  for (const std::string& path : flags.logs) {
+  DI_TRY(const std::vector<std::string> paths, trace::find_logs(flags.logs));
+  for (const std::string& path : paths) {
     DI_TRY(const boost::json::object report, read_report(path));
     if (Result<> added = trace::add_shard(report, audit); !added) return Error{added.error().code, path + ": " + added.error().message};
     const boost::json::value* tokens = report.if_contains("tokens");
     const boost::json::value* name = tokens != nullptr && tokens->is_object() ? tokens->get_object().if_contains("tokenizer") : nullptr;
-    const std::string here = name != nullptr && name->is_string() ? std::string(name->get_string()) : "";
+    if (name == nullptr || !name->is_string()) continue;  // a shard without a request
+    const std::string here(name->get_string());
     if (!tokenizer_name.empty() && here != tokenizer_name) {
       return Error{Code::kInvalidArgument, fmt::format("{}: counted with {}, the reports before it with {}", path, here, tokenizer_name)};
     }
@@ -202,7 +204,7 @@ Result<> run_audit(const AuditFlags& flags) {
   }
   DI_TRY(const trace::ReportOptions reporting, report_options(flags, prices, rendering.name));
   DI_TRY(const boost::json::object report, trace::make_report(audit, reporting));
-  if (!flags.html.empty()) {
+  if (!flags.html.empty() && report.contains("reuse")) {  // a shard without a request has nothing to draw
     boost::json::object shown = report;
     shown.erase("shard");
     DI_TRY(write_file(flags.html, trace::html_report(shown)));

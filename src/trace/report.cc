@@ -38,7 +38,10 @@ json::object hit_object(double hit, double error, double input, bool sampled) {
 // One audit's figures, section by section.
 class Report {
  public:
-  Report(const Audit& audit, const ReportOptions& options) : audit_(audit), options_(options), trace_(*audit.trace()) {}
+  Report(const Audit& audit, const ReportOptions& options, const RequestTrace& trace) : audit_(audit), options_(options), trace_(trace) {}
+
+  // Of a shard in which no request was found: what it passed over is told to those that join shards.
+  json::object make_empty() const { return {{"version", 1}, {"input", input_section()}, {"shard", shard_section()}}; }
 
   Result<json::object> make() {
     DI_TRY(check());
@@ -506,9 +509,15 @@ class Report {
     json::array formats, skipped;
     for (const uint64_t n : audit_.input().records_by_format) formats.push_back(n);
     for (const uint64_t n : audit_.input().skipped) skipped.push_back(n);
-    return {{"trace", encode_base64(trace_.encode())}, {"formats", std::move(formats)}, {"skipped", std::move(skipped)},
-            {"breakers", breaker_section(SIZE_MAX)}, {"repeated_tokens", audit_.repeated_tokens()},
-            {"text_bytes", audit_.input().text_bytes}, {"encoded_bytes", audit_.input().encoded_bytes}};
+    json::object out;
+    if (!trace_.requests.empty()) out["trace"] = encode_base64(trace_.encode());
+    out["formats"] = std::move(formats);
+    out["skipped"] = std::move(skipped);
+    out["breakers"] = breaker_section(SIZE_MAX);
+    out["repeated_tokens"] = audit_.repeated_tokens();
+    out["text_bytes"] = audit_.input().text_bytes;
+    out["encoded_bytes"] = audit_.input().encoded_bytes;
+    return out;
   }
 
   struct Priced {
@@ -598,8 +607,9 @@ Error nothing_found(const InputSummary& in, bool redact) {
 }  // namespace
 
 Result<json::object> make_report(const Audit& audit, const ReportOptions& options) {
-  if (audit.trace() == nullptr) return nothing_found(audit.input(), options.redact);
-  return Report(audit, options).make();
+  if (audit.trace() != nullptr) return Report(audit, options, *audit.trace()).make();
+  if (!options.shard) return nothing_found(audit.input(), options.redact);
+  return Report(audit, options, RequestTrace(1, 1)).make_empty();
 }
 
 Result<> add_shard(const json::object& report, Audit& audit) {
@@ -610,9 +620,12 @@ Result<> add_shard(const json::object& report, Audit& audit) {
   }
   const json::object& shard = found->get_object();
   const json::object& in = input->get_object();
-  const std::optional<std::string> bytes = decode_base64(text(shard, "trace"));
-  if (!bytes) return Error{Code::kCorruption, "the request trace is not base64"};
-  DI_TRY(const RequestTrace trace, RequestTrace::decode(*bytes, UINT32_MAX - 3));
+  std::optional<RequestTrace> trace;
+  if (shard.contains("trace")) {
+    const std::optional<std::string> bytes = decode_base64(text(shard, "trace"));
+    if (!bytes) return Error{Code::kCorruption, "the request trace is not base64"};
+    DI_TRY(trace, RequestTrace::decode(*bytes, UINT32_MAX - 3));
+  }
   InputSummary summary;
   summary.num_files = number<uint64_t>(in, "files");
   summary.num_bytes = number<uint64_t>(in, "bytes");
@@ -647,7 +660,7 @@ Result<> add_shard(const json::object& report, Audit& audit) {
     }
   }
   const json::value* times = in.if_contains("has_times");
-  return audit.append(&trace, times != nullptr && times->is_bool() && times->get_bool(), summary, breakers, number<double>(shard, "repeated_tokens"));
+  return audit.append(trace ? &*trace : nullptr, times != nullptr && times->is_bool() && times->get_bool(), summary, breakers, number<double>(shard, "repeated_tokens"));
 }
 
 }  // namespace deepinfer::trace

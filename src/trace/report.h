@@ -38,7 +38,8 @@ struct ReportOptions {
   bool redact = false;                    // messages that name files as digests; texts of logs were redacted by the audit (AuditOptions)
 };
 
-// Errors: kInvalidArgument (block sizes that the trace's do not divide; a price entry that does not exist).
+// Without a request: what --merge needs, if that is asked for. Errors: kNotFound (no request), kInvalidArgument (block sizes that the
+// trace's do not divide; a price entry that does not exist).
 Result<boost::json::object> make_report(const Audit& audit, const ReportOptions& options);
 
 // Adds a report that was written with `shard` to an audit. Errors: kInvalidArgument, kCorruption.

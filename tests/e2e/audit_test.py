@@ -166,13 +166,21 @@ class AuditTest(unittest.TestCase):
     def test_merged_shards_are_one_run(self):
         other = self.path("other.jsonl")
         agent_log(other, seed=2, first=100000)
-        for name, log in (("a", self.log), ("b", other)):
+        silent = self.path("silent.jsonl")  # a partition of a fleet's logs may hold no request
+        with open(silent, "w") as f:
+            f.write("started\n")
+        for name, log in (("a", silent), ("b", self.log), ("c", other)):
             with open(self.path(name + ".json"), "w") as f:
                 f.write(self.audit("--json", "--shard", log).stdout)
-        merged, whole = self.report("--merge", self.path("a.json"), self.path("b.json")), self.report(self.log, other)
+        merged, whole = self.report("--merge", self.path("[abc].json")), self.report(self.log, other)
         for key in ("tokens", "reuse", "block_sizes", "per_tenant", "routing", "timeline", "money"):
             self.assertEqual(merged[key], whole[key], key)
         self.assertEqual(merged["input"]["requests"], 72)
+        self.assertEqual(merged["input"]["skipped"], {"not JSON": 1})
+        self.assertIn("1 not JSON", self.audit("--merge", self.path("a.json"), code=1).stderr)
+        apart = [self.report(log)["breakers"][0] for log in (self.log, other)]
+        for key in ("count", "lost_tokens"):
+            self.assertEqual(merged["breakers"][0][key], apart[0][key] + apart[1][key])
         plain = self.path("plain.json")
         with open(plain, "w") as f:
             f.write(self.audit("--json", self.log).stdout)
