@@ -159,7 +159,7 @@ class Report {
       logged_input += r.logged_input;
       logged_cached += std::max<int64_t>(0, r.logged_cached);
     }
-    json::object out{{"tokenizer", options_.tokenizer_name}, {"input", whole(main_.input_tokens)}, {"output", output},
+    json::object out{{"tokenizer", trace_.partial_blocks ? "counted by the log" : options_.tokenizer_name}, {"input", whole(main_.input_tokens)}, {"output", output},
                      {"in_blocks", whole(main_.block_tokens)}, {"distinct", whole(main_.distinct_tokens)}};
     out["logged"] = json::object{{"requests", with_usage}, {"input", logged_input}, {"cached", logged_cached},
                                  {"hit_rate", share(static_cast<double>(logged_cached), static_cast<double>(logged_input))}};

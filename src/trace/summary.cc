@@ -126,7 +126,8 @@ void add_money(const json::value& report, std::string& out) {
   if (best == nullptr) {
     const json::value* unpriced = at(report, "money.unpriced_models");
     if (unpriced != nullptr && unpriced->is_array() && !unpriced->get_array().empty()) {
-      out += fmt::format("\nNo price for model '{}': name an entry with --price, or add one with --prices\n", one_line(text(unpriced->get_array()[0], ""), 60));
+      const std::string model = one_line(text(unpriced->get_array()[0], ""), 60);
+      out += fmt::format("\n{}: name an entry with --price, or add one with --prices\n", model.empty() ? "No price, since the log names no model" : fmt::format("No price for model '{}'", model));
     }
     return;
   }

@@ -63,6 +63,9 @@ class AuditTest(unittest.TestCase):
         self.assertEqual(reuse["block_tokens"], 512)
         self.assertEqual(reuse["unlimited"]["hit_tokens"], 345966)
         self.assertAlmostEqual(reuse["unlimited"]["hit_rate"], 345966 / 4269971, places=12)
+        text = self.audit(TRACE).stdout
+        self.assertIn("(counted by the log)", text)  # no tokenizer was asked
+        self.assertIn("the log names no model", text)
 
     def test_the_same_input_gives_the_same_bytes(self):
         one = self.audit("--json", "--threads", "1", self.log).stdout
