@@ -55,6 +55,12 @@ const Planted kPlanted[] = {
        static constexpr const char* kTexts[] = {"finds files", "looks for files", "searches", "lists what there is", "globs", "walks folders"};
        body["tools"].as_array()[0] = tool("read_file", kTexts[i % 6]);
      }},
+    {"serialisation", "tool 1 ", [](json::object& body, int i) {
+       json::object first = tool("read_file", "reads a file");
+       const char* schemas[] = {R"({"type":"object","title":"x"})", R"({"title":"x","type":"object"})"};
+       first["function"].as_object()["parameters"] = json::parse(schemas[i % 2]);
+       body["tools"].as_array()[0] = first;
+     }},
     {"timestamp", "tool 1 ", [](json::object& body, int i) { body["tools"].as_array()[0] = tool("read_file", fmt::format("reads files; index of 10:{:02}:00", 59 - i)); }},
 };
 

@@ -39,6 +39,7 @@ RequestTrace random_trace(uint64_t seed, int num_requests, double rate = 1, uint
     r.time_us = now;
     r.tenant = trace.tenants.id("t" + std::to_string(rng.below(3)));
     r.session = trace.sessions.id("s" + std::to_string(rng.below(20)));
+    r.model = trace.models.id((seed + static_cast<uint64_t>(i)) % 2 == 0 ? "even" : "odd");
     r.input_tokens = static_cast<int64_t>(keys.size()) * kBlock + static_cast<int64_t>(rng.below(kBlock));
     trace.add(r, keys);
   }
@@ -120,6 +121,29 @@ TEST(Reuse, MoreRetentionOrCapacityNeverHitsLess) {
   }
 }
 
+TEST(Reuse, EveryValueLiesInItsBucket) {
+  for (uint64_t value = 0; value < 5000; ++value) {
+    EXPECT_LE(bucket_floor(bucket_of(value)), value);
+    EXPECT_GT(bucket_floor(bucket_of(value) + 1), value);
+  }
+  EXPECT_LT(bucket_of(UINT64_MAX), kNumBuckets);
+}
+
+// A block that is used again behind three others, a second later.
+TEST(Reuse, DistanceAndAgeAreThoseSinceTheLastUse) {
+  RequestTrace trace(kBlock, 1 << 10);
+  for (const auto& [ms, block] : {std::pair<int64_t, uint64_t>{0, 1}, {100, 2}, {200, 3}, {300, 2}, {400, 4}, {1000, 1}}) {
+    const PrefixKey key = chain_key({}, std::as_bytes(std::span(&block, 1)));
+    trace.add({.time_us = ms * 1000, .input_tokens = kBlock}, std::span(&key, 1));
+  }
+  ReplayScratch scratch;
+  const ReuseCounts counts = replay(trace, trace.by_time(), kOptions, scratch);
+  EXPECT_EQ(counts.distance_tokens[bucket_of(3 * kBlock)], kBlock);
+  EXPECT_EQ(counts.distance_tokens[bucket_of(1 * kBlock)], kBlock) << "the second block of its name";
+  EXPECT_EQ(counts.age_tokens[bucket_of(1000)], kBlock);
+  EXPECT_EQ(counts.age_tokens[bucket_of(200)], kBlock);
+}
+
 TEST(Reuse, AReplayLeavesNoTraceInItsScratch) {
   const RequestTrace trace = random_trace(5, 200);
   ReplayScratch scratch;
@@ -142,11 +166,12 @@ TEST(Reuse, JoinedTracesAreOneTrace) {
       for (const uint32_t node : path_of(*part, i, 1)) keys.push_back(part->tree.nodes()[node].key);
       TracedRequest r = part->requests[i];
       r.tenant = whole.tenants.id(part->tenants.name(r.tenant));
+      r.session = whole.sessions.id(part->sessions.name(r.session));
+      r.model = whole.models.id(part->models.name(r.model));
       whole.add(r, keys);
     }
   }
-  ReplayScratch scratch, other;
-  EXPECT_EQ(replay(both, both.by_time(), kOptions, scratch).missed, replay(whole, whole.by_time(), kOptions, other).missed);
+  EXPECT_EQ(both.encode(), whole.encode());
 
   const auto decoded = RequestTrace::decode(both.encode(), 1 << 24);
   ASSERT_TRUE(decoded) << decoded.error().message;

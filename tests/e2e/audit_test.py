@@ -125,7 +125,9 @@ class AuditTest(unittest.TestCase):
         report = self.report(self.log)
         first = report["breakers"][0]
         self.assertEqual((first["kind"], first["segment"], first["count"]), ("timestamp", "system", 35))
-        self.assertGreater(first["cost_per_month"], 0)
+        cost = first["lost_tokens"] * 36 * 900 / report["tokens"]["input"] * (0.15 - 0.003) / 1e6  # what a cache would have read is paid as new
+        self.assertAlmostEqual(first["cost"], cost, places=12)
+        self.assertAlmostEqual(first["cost_per_month"], cost * 30 * 86400 / (35 * 40), places=9)
         text = self.audit(self.log).stdout
         self.assertIn("timestamp in system: 35 times", text)
         self.assertLessEqual(text.count("\n"), 40)
