@@ -409,8 +409,16 @@ Result<> Audit::append(const RequestTrace* trace, bool has_times, const InputSum
     trace_ = std::make_unique<RequestTrace>(trace->block_tokens, options_.memory_bytes * 3 / 8 / 48, 1, trace->tree.seed());
     trace_->partial_blocks = trace->partial_blocks;
   }
-  if (trace != nullptr) {
+  if (trace != nullptr && !trace->requests.empty()) {
+    const size_t before = trace_->requests.size();
     DI_TRY(trace_->append(*trace));
+    // As in one run: requests without a time take the last one before them, or the first of all.
+    std::vector<TracedRequest>& requests = trace_->requests;
+    if (has_clock_ && !has_times && before > 0) {
+      for (size_t i = before; i < requests.size(); ++i) requests[i].time_us = requests[before - 1].time_us;
+    } else if (has_times && !has_clock_) {
+      for (size_t i = 0; i < before; ++i) requests[i].time_us = requests[before].time_us;
+    }
   }
   has_clock_ |= has_times;
   input_.append(input);

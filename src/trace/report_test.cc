@@ -43,6 +43,32 @@ TEST_F(Reports, TheTimelineHasEachRequestInItsBucket) {
   }
 }
 
+TEST_F(Reports, ShardsWithAndWithoutTimesJoinToOneRun) {
+  Rng rng(6);
+  const std::string shared = words(rng, 1000);
+  const auto log = [&](const std::string& name, int64_t first_ms) {
+    std::vector<std::string> lines;
+    for (int i = 0; i < 4; ++i) {
+      json::object line{{"model", "m"}, {"prompt", shared + words(rng, 200)}};
+      if (first_ms >= 0) line["time"] = iso(kNovemberMs + first_ms + i * 200'000);
+      lines.push_back(json::serialize(line));
+    }
+    write_lines(file(name), lines);
+    return file(name);
+  };
+  const std::string early = log("early.jsonl", 0), late = log("late.jsonl", 7'200'000), none = log("none.jsonl", -1);
+  ReportOptions options;
+  options.shard = true;
+  for (const std::vector<std::string>& logs : {std::vector{none, early, late}, std::vector{early, none, late}, std::vector{early, late, none}}) {
+    const auto whole = audit(logs);
+    Audit joined({}, nullptr, nullptr);
+    for (const std::string& one : logs) ASSERT_TRUE(add_shard(report(*audit({one}), options), joined));
+    const json::object expected = report(*whole), found = report(joined);
+    for (const char* key : {"tokens", "reuse", "routing", "timeline"}) EXPECT_EQ(json::serialize(found.at(key)), json::serialize(expected.at(key))) << key;
+    EXPECT_EQ(found.at("input").at("span_seconds"), expected.at("input").at("span_seconds"));
+  }
+}
+
 TEST_F(Reports, MoneyOfPoliciesByHand) {
   PriceTable prices;
   prices.entries = {{.name = "mine", .models = {"m-*"}, .input = 10, .cached = 1, .output = 50, .written = 12, .written_1h = 20}};
