@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "engine/engine.h"
+#include "engine/fake_model.h"
 #include "engine/image_reader.h"
 #include "engine/schedules.h"
 #include "golden_safetensors.h"
@@ -59,15 +60,15 @@ class WithGoldenRows final : public model::Model, public model::ImageEncoder {
   TokenId token_id() const override { return inner_->image_encoder()->token_id(); }
   const image::PatchOptions& patch_options() const override { return inner_->image_encoder()->patch_options(); }
   // The pictures of a prompt differ in size: the rows are those of the first that is as long.
-  std::vector<bf16> encode(std::span<const bf16>, const image::PatchPlan& plan, Workers&) const override {
+  std::unique_ptr<model::ImageEncoding> begin(std::vector<bf16>, const image::PatchPlan& plan, Workers&) const override {
     const auto hidden = static_cast<size_t>(inner_->info().hidden_size), count = static_cast<size_t>(plan.num_tokens());
     for (size_t at = 0; at + count <= types_.size(); ++at) {
       if (types_[at] != 0 || types_[at + count - 1] != 3) continue;  // its start and its end
       std::vector<bf16> rows;
       for (size_t i = at * hidden; i < (at + count) * hidden; ++i) rows.push_back(to_bf16(embed_[i]));
-      return rows;
+      return std::make_unique<ReadyImage>(std::move(rows));
     }
-    return {};
+    return std::make_unique<ReadyImage>(std::vector<bf16>());
   }
 
  private:

@@ -122,6 +122,51 @@ TEST_F(EngineImages, NothingIsKeptAboveTheBound) {
   EXPECT_EQ(settled().images_encoded_total, 3u);
 }
 
+// Streams go on, and other prompts too, while a picture is encoded piece by piece.
+TEST(StepperImages, APictureStallsNobodyElse) {
+  const ModelFactory model = [](Workers&) { return std::make_unique<FakeModel>(FakeModelOptions{.vision = true}); };
+  Bench bench(model, 1, 64, 64, 8);
+  const auto stream = std::make_shared<Collect>(), shown = std::make_shared<Collect>(), late = std::make_shared<Collect>();
+  Request text;
+  text.prompt = {3, 1, 4, 1, 5};
+  text.sampling = {.temperature = 0, .max_tokens = 40};
+  bench.submit(text, stream);
+  bench.stepper->step();
+  bench.submit(request_with(picture(1)), shown);
+  Request other = text;
+  other.prompt = {2, 7, 1, 8, 2, 8};
+  bench.submit(other, late);
+  const auto num_tokens = [](const std::shared_ptr<Collect>& sink) { return sink->choices[0].tokens.size(); };
+  const size_t before = num_tokens(stream);
+  bench.stepper->step();  // what stands before the picture, and the other prompt
+  EXPECT_EQ(num_tokens(late), 1u);
+  for (int piece = 0; piece < FakeImageEncoder::kPieces; ++piece) {
+    EXPECT_EQ(bench.stepper->stats().images_encoded_total, 0u);
+    bench.stepper->step();
+  }
+  EXPECT_EQ(bench.stepper->stats().images_encoded_total, 1u);
+  EXPECT_EQ(num_tokens(shown), 0u);
+  bench.stepper->step();  // the picture's rows and all that follow
+  EXPECT_EQ(num_tokens(shown), 1u);
+  EXPECT_EQ(num_tokens(stream), before + 2 + FakeImageEncoder::kPieces);
+  EXPECT_EQ(num_tokens(late), 2u + FakeImageEncoder::kPieces);
+}
+
+// Cancelled in the middle of its picture; the next one's begins at once.
+TEST(StepperImages, APictureThatNobodyWaitsForIsGivenUp) {
+  const ModelFactory model = [](Workers&) { return std::make_unique<FakeModel>(FakeModelOptions{.vision = true}); };
+  Bench bench(model, 1, 64, 64, 8);
+  const auto first = std::make_shared<Collect>(), second = std::make_shared<Collect>();
+  RequestState& cancelled = bench.submit(request_with(picture(1)), first);
+  for (int i = 0; i < 2; ++i) bench.stepper->step();
+  bench.submit(request_with(picture(2)), second);
+  cancelled.cancelled = kAllChoices;
+  bench.stepper->end_cancelled();
+  while (!bench.stepper->idle()) bench.stepper->step();
+  EXPECT_EQ(bench.stepper->stats().images_encoded_total, 1u);
+  EXPECT_EQ(second->choices[0].finished, FinishReason::kLength);
+}
+
 TEST_F(EngineImages, PixelsOfRequestsInsideAreBounded) {
   start({.max_image_bytes = 8 * 8 * 3});
   answer(request_with(picture(1)));

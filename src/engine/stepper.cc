@@ -105,34 +105,56 @@ void Stepper::take_loaded() {
 
 void Stepper::step() {
   const int64_t begin_ns = clock_.now_ns();
+  if (images_) await_images();
   const StepPlan& plan = scheduler_.next_step();
-  if (images_) encode_images(plan);
   build_batch(plan);
   offer_masks();
-  model_.forward({.tokens = tokens_, .sequences = sequences_, .logit_rows = logit_rows_}, arena_.data(), logits_.get(), workers_);
+  if (!plan.entries.empty()) model_.forward({.tokens = tokens_, .sequences = sequences_, .logit_rows = logit_rows_}, arena_.data(), logits_.get(), workers_);
   scheduler_.complete_step();
   if (images_) release_images(plan);
   if (loader_) publish_filled(plan);
   sample(plan);
   for (const StepPlan::Entry& entry : plan.entries) count_prompt(state_of(*entry.sequence));
   for (size_t i = 0; i < sampled_.size(); ++i) deliver(*sampled_[i], samples_[i]);
+  if (images_) encode_awaited(plan);
   totals_.steps_total += 1;
-  record_rates(plan, begin_ns);
+  if (awaited_.image == nullptr) record_rates(plan, begin_ns);  // else its time says nothing of rows
 }
 
-// Before the step, those that its rows meet and no others: of a prompt that was found in the cache most are never looked at.
-void Stepper::encode_images(const StepPlan& plan) {
-  for (const StepPlan::Entry& entry : plan.entries) {
-    RequestState& request = *state_of(*entry.sequence).request;
-    const int32_t start = entry.sequence->num_computed_tokens;
-    for (RequestImage& image : images_between(request, start, start + entry.num_tokens)) {
+// Lets every sequence run up to the first picture whose rows are not here. Only those that a running sequence is about to meet are looked for:
+// of a prompt that was found in the cache most are never wanted.
+void Stepper::await_images() {
+  awaited_ = {};
+  const auto look = [&](sched::Sequence& sequence, bool is_running) {
+    RequestState& request = *state_of(sequence).request;
+    sequence.num_ready_tokens = sched::Sequence::kAllReady;
+    for (RequestImage& image : images_between(request, sequence.num_computed_tokens, sequence.num_prompt_tokens)) {
+      const bool is_near = is_running && image.span.start < sequence.num_computed_tokens + options_.max_num_batched_tokens;
+      if (!image.rows && is_near) hold(request, image, images_->find(image.key));
       if (image.rows) continue;
-      image.rows = images_->rows(image.key, *image.span.image, workers_);
-      request.image_rows[static_cast<size_t>(&image - request.images.data())].rows = image.rows->data();
+      sequence.num_ready_tokens = image.span.start;
+      if (is_near && awaited_.image == nullptr) awaited_ = {&request, &image};
+      return;
     }
+  };
+  for (sched::Sequence* sequence : scheduler_.running()) look(*sequence, true);
+  for (sched::Sequence* sequence : scheduler_.waiting()) look(*sequence, false);
+}
+
+// The oldest sequence's next picture, by as much as the step has left of its budget: so a stream waits for pictures no longer than for prompts.
+void Stepper::encode_awaited(const StepPlan& plan) {
+  if (awaited_.image != nullptr) {
+    const int64_t num_rows_left = options_.max_num_batched_tokens - plan.num_tokens;
+    const double num_products = model_.cost({.num_rows = num_rows_left, .num_decoder_rows = num_rows_left}).products;
+    hold(*awaited_.request, *awaited_.image, images_->encode(awaited_.image->key, *awaited_.image->span.image, num_products, workers_));
   }
   totals_.images_encoded_total = images_->num_encoded();
   totals_.images_reused_total = images_->num_reused();
+}
+
+void Stepper::hold(RequestState& request, RequestImage& image, ImageCache::Rows rows) {
+  request.image_rows[static_cast<size_t>(&image - request.images.data())].rows = rows ? rows->data() : nullptr;
+  image.rows = std::move(rows);
 }
 
 // Rows that every choice has behind it. A preemption or a replay may want them once more: then they are asked for again.
@@ -142,8 +164,7 @@ void Stepper::release_images(const StepPlan& plan) {
     for (RequestImage& image : request.images) {
       const auto passed = [&](const SequenceState& choice) { return !is_alive(choice) || choice.num_computed_tokens >= image.end(); };
       if (!image.rows || !std::all_of(request.choices.begin(), request.choices.end(), passed)) continue;
-      image.rows = nullptr;
-      request.image_rows[static_cast<size_t>(&image - request.images.data())].rows = nullptr;
+      hold(request, image, nullptr);
     }
   }
 }

@@ -66,7 +66,9 @@ class Stepper {
   uint64_t num_started() const { return num_started_; }  // requests that a step has run, or that ended before
 
  private:
-  void encode_images(const sched::StepPlan& plan);
+  void await_images();
+  void encode_awaited(const sched::StepPlan& plan);
+  static void hold(RequestState& request, RequestImage& image, ImageCache::Rows rows);
   void release_images(const sched::StepPlan& plan);
   void build_batch(const sched::StepPlan& plan);
   model::SequenceRows rows_of(const SequenceState& sequence, int32_t num_rows) const;
@@ -107,6 +109,11 @@ class Stepper {
   std::unique_ptr<MaskWorker> masks_;  // by row of sampled_; null: no constraints
 
   std::unique_ptr<ImageCache> images_;   // null: the model reads text only
+  struct Awaited {
+    RequestState* request = nullptr;
+    RequestImage* image = nullptr;
+  };
+  Awaited awaited_;  // what the oldest waiting sequence needs next; no image: nobody waits
   std::unique_ptr<BlockLoader> loader_;  // null: no store
   std::vector<RequestState*> loaded_;
   std::vector<std::unique_ptr<RequestState>> requests_, ended_;

@@ -22,7 +22,9 @@ FullAttentionScratch::FullAttentionScratch(int64_t num_rows, int32_t num_heads, 
       values_(static_cast<size_t>(num_heads * num_rows * round_up(head_dim))),
       rows_(static_cast<size_t>(num_threads * floats_a_thread(num_rows, head_dim))) {}
 
-void full_attention(const FullAttentionParams& p, FullAttentionScratch& scratch, Isa isa, Team& team) {
+int64_t full_attention_tiles(const FullAttentionParams& p) { return p.num_heads * ((p.num_rows + kTile - 1) / kTile); }
+
+void lay_out_keys(const FullAttentionParams& p, FullAttentionScratch& scratch, Team& team) {
   const int64_t n = p.num_rows, dim = p.head_dim, padded = round_up(n), padded_dim = round_up(dim);
   const auto [first_row, end_row] = team.range(n);
   for (int64_t row = first_row; row < end_row; ++row) {
@@ -36,14 +38,17 @@ void full_attention(const FullAttentionParams& p, FullAttentionScratch& scratch,
       }
     }
   }
-  team.barrier();
+}
+
+void full_attention(const FullAttentionParams& p, FullAttentionScratch& scratch, int64_t first_tile, int64_t end_tile, Isa isa, Team& team) {
+  const int64_t n = p.num_rows, dim = p.head_dim, padded = round_up(n), padded_dim = round_up(dim);
   float* queries = scratch.rows_.data() + team.index() * floats_a_thread(n, p.head_dim);
   float* scores = queries + kTile * dim;
   float* result = scores + kTile * padded;
   const int64_t tiles = (n + kTile - 1) / kTile;
-  const auto [begin, end] = team.range(p.num_heads * tiles);
-  for (int64_t unit = begin; unit < end; ++unit) {
-    const int64_t head = unit / tiles, row = unit % tiles * kTile, count = std::min(kTile, n - row);
+  const auto [begin, end] = team.range(end_tile - first_tile);
+  for (int64_t tile = first_tile + begin; tile < first_tile + end; ++tile) {
+    const int64_t head = tile / tiles, row = tile % tiles * kTile, count = std::min(kTile, n - row);
     for (int64_t r = 0; r < kTile; ++r) {  // rows past the last repeat it
       const bf16* query = p.queries + (row + std::min(r, count - 1)) * p.ld + head * dim;
       for (int64_t i = 0; i < dim; ++i) queries[r * dim + i] = to_f32(query[i]);
@@ -72,7 +77,13 @@ void ref::full_attention(const FullAttentionParams& p, double* out) {
       for (int64_t key = 0; key < p.num_rows; ++key) {
         double dot = 0;
         for (int64_t i = 0; i < p.head_dim; ++i) dot += at(p.queries, row, head, i) * at(p.keys, key, head, i);
-        sum += weights[static_cast<size_t>(key)] = std::exp(dot * static_cast<double>(p.scale));
+        weights[static_cast<size_t>(key)] = dot * static_cast<double>(p.scale);
+      }
+      const double largest = *std::max_element(weights.begin(), weights.end());
+      for (double& weight : weights) {
+        weight = std::exp(weight - largest);
+        sum += weight;
+        weight = static_cast<double>(to_f32(to_bf16(static_cast<float>(weight))));
       }
       for (int64_t i = 0; i < p.head_dim; ++i) {
         double value = 0;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -18,9 +19,12 @@ struct Problem {
     params = {.queries = numbers.data(), .keys = numbers.data() + heads * dim, .values = numbers.data() + 2 * heads * dim, .ld = ld, .num_rows = rows,
               .num_heads = heads, .head_dim = dim, .scale = 1 / std::sqrt(static_cast<float>(dim)), .out = out.data(), .ld_out = int64_t{heads} * dim};
   }
-  void run(Isa isa, Workers& workers) {
+  void run(Isa isa, Workers& workers, int64_t tiles_at_once = 1000) {
     FullAttentionScratch scratch(params.num_rows, params.num_heads, params.head_dim, workers.size());
-    workers.run([&](Team& team) { full_attention(params, scratch, isa, team); });
+    workers.run([&](Team& team) { lay_out_keys(params, scratch, team); });
+    const int64_t tiles = full_attention_tiles(params);
+    for (int64_t tile = 0; tile < tiles; tile += tiles_at_once)
+      workers.run([&](Team& team) { full_attention(params, scratch, tile, std::min(tile + tiles_at_once, tiles), isa, team); });
   }
   int64_t ld;
   std::vector<bf16> numbers, out;
@@ -41,13 +45,14 @@ TEST(FullAttention, MeetsTheDefinitionOnEveryInstructionSet) {
   }
 }
 
-TEST(FullAttention, BitsDoNotDependOnThreads) {
+TEST(FullAttention, BitsDependOnNeitherThreadsNorPieces) {
   const auto one = Workers::create(1, false), three = Workers::create(3, false);
   Problem problem(53, 3, 32);
   for (const Isa isa : available_isas()) {
     problem.run(isa, *one);
     const std::vector<bf16> expected = problem.out;
-    problem.run(isa, *three);
+    std::fill(problem.out.begin(), problem.out.end(), bf16{0});
+    problem.run(isa, *three, 5);
     for (size_t i = 0; i < expected.size(); ++i) ASSERT_EQ(problem.out[i].bits, expected[i].bits) << isa_name(isa) << " " << i;
   }
 }

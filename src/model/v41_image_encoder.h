@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <memory>
 #include <vector>
 
 #include "image/patches.h"
@@ -25,12 +25,12 @@ class V41ImageEncoder final : public ImageEncoder {
 
   TokenId token_id() const override { return config_.image_token_id; }
   const image::PatchOptions& patch_options() const override { return patch_options_; }
-  // image_start; the aligner's rows line by line, image_newline after each; image_end.
-  std::vector<bf16> encode(std::span<const bf16> patches, const image::PatchPlan& plan, Workers& workers) const override;
+  // The rows: image_start; the aligner's line by line, image_newline after each; image_end.
+  std::unique_ptr<ImageEncoding> begin(std::vector<bf16> patches, const image::PatchPlan& plan, Workers& workers) const override;
 
   // The two halves, for tests: the tower's output [patches, vision hidden]; the aligner's [token_rows * token_columns, hidden_size].
-  std::vector<bf16> tower(std::span<const bf16> patches, const image::PatchPlan& plan, Workers& workers) const;
-  std::vector<bf16> align(std::span<const bf16> features, const image::PatchPlan& plan, Workers& workers) const;
+  std::vector<bf16> tower(std::vector<bf16> patches, const image::PatchPlan& plan, Workers& workers) const;
+  std::vector<bf16> align(std::vector<bf16> features, const image::PatchPlan& plan, Workers& workers) const;
 
  private:
   const V41Config& config_;

@@ -3,18 +3,12 @@
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
-#include <simdjson.h>
 
-#include "golden_safetensors.h"
-#include "model/safetensors.h"
-#include "model/v41.h"
 #include "model/v41_image_encoder.h"
-#include "read_file.h"
+#include "v41_tiny.h"
 
 namespace deepinfer::model {
 namespace {
-
-const std::string kTiny = DI_SOURCE_DIR "/tests/golden/v41-tiny";
 
 std::vector<bf16> to_bf16s(const std::vector<float>& x) {
   std::vector<bf16> out;
@@ -75,10 +69,41 @@ TEST_P(Pictures, TowerAndAlignerMeetTheReference) {
   for (const Isa isa : available_isas()) {
     SCOPED_TRACE(isa_name(isa));
     const V41ImageEncoder encoder(tiny_.config, tiny_.weights, isa);
-    EXPECT_LE(relative(encoder.tower(patches, plan, *workers_), tiny_.golden.floats(name + ".tower")), 0.01);
+    // Of 16 patches and more the reference's library takes e^x by a cubic that is 1e-4 off, which is what is left: with that cubic picture a is exact.
+    EXPECT_LE(relative(encoder.tower(patches, plan, *workers_), tiny_.golden.floats(name + ".tower")), name == "b" ? 0.002 : 0.007);
     // The aligner alone, on the reference's features: nothing but the order of sums differs.
     EXPECT_LE(relative(encoder.align(to_bf16s(tiny_.golden.floats(name + ".tower")), plan, *workers_), tiny_.golden.floats(name + ".features")), 0.003);
   }
+}
+
+std::vector<bf16> encode_in_pieces(const V41ImageEncoder& encoder, const std::vector<bf16>& patches, const image::PatchPlan& plan, Workers& workers, double products) {
+  const auto encoding = encoder.begin(patches, plan, workers);
+  while (!encoding->advance(products)) {
+  }
+  return encoding->take_rows();
+}
+
+// However small the pieces are, and however many threads share them.
+TEST_P(Pictures, PiecesChangeNoBit) {
+  const image::PatchPlan plan = tiny_.plan(GetParam());
+  const V41ImageEncoder encoder(tiny_.config, tiny_.weights, default_isa());
+  const auto patches = to_bf16s(tiny_.golden.floats(std::string(GetParam()) + ".patches"));
+  const auto expected = encode_in_pieces(encoder, patches, plan, *Workers::create(1, false), 1e30);
+  const auto same_bits = [](bf16 a, bf16 b) { return a.bits == b.bits; };
+  for (const double products : {0.0, 1e5}) {
+    const auto rows = encode_in_pieces(encoder, patches, plan, *workers_, products);
+    EXPECT_TRUE(std::equal(rows.begin(), rows.end(), expected.begin(), expected.end(), same_bits)) << products;
+  }
+}
+
+// A piece is no larger than asked, but for one unit a thread.
+TEST_P(Pictures, PiecesAreManyWhereTheyShallBeSmall) {
+  const image::PatchPlan plan = tiny_.plan(GetParam());
+  const V41ImageEncoder encoder(tiny_.config, tiny_.weights, default_isa());
+  const auto encoding = encoder.begin(to_bf16s(tiny_.golden.floats(std::string(GetParam()) + ".patches")), plan, *workers_);
+  int num_pieces = 1;
+  while (!encoding->advance(0)) ++num_pieces;
+  EXPECT_GE(num_pieces, 3 + 4 * 2);  // parts before and after the tower's two layers, and theirs
 }
 
 TEST_P(Pictures, RowsStandAsThePromptLaysThemOut) {
@@ -86,7 +111,7 @@ TEST_P(Pictures, RowsStandAsThePromptLaysThemOut) {
   const image::PatchPlan plan = tiny_.plan(name);
   const V41ImageEncoder encoder(tiny_.config, tiny_.weights, default_isa());
   const auto patches = to_bf16s(tiny_.golden.floats(name + ".patches"));
-  const auto rows = encoder.encode(patches, plan, *workers_), features = encoder.align(encoder.tower(patches, plan, *workers_), plan, *workers_);
+  const auto rows = encode_in_pieces(encoder, patches, plan, *workers_, 1e30), features = encoder.align(encoder.tower(patches, plan, *workers_), plan, *workers_);
   const auto types = tiny_.golden.integers(name + ".types");
   const auto hidden = static_cast<size_t>(tiny_.config.hidden_size);
   ASSERT_EQ(types.size(), static_cast<size_t>(plan.num_tokens()));
@@ -137,16 +162,6 @@ std::vector<float> run(V41& model, const Prompt& prompt, size_t chunk) {
     model.forward({.tokens = std::span(prompt.tokens).subspan(start, count), .sequences = {&rows, 1}, .logit_rows = wanted}, arena.data(), logits.data() + start * vocab, *workers);
   }
   return logits;
-}
-
-std::unique_ptr<V41> tiny_model() {
-  Tiny tiny;
-  simdjson::dom::parser parser;
-  std::vector<int32_t> map;
-  const simdjson::dom::array ids = parser.load(kTiny + "/engram_token_map.json").get_array().value();
-  for (const auto id : ids) map.push_back(static_cast<int32_t>(id.get_int64().value()));
-  auto engram = EngramHash::create(tiny.config, map).value();
-  return V41::create(std::move(tiny.config), std::move(tiny.weights), std::move(engram), std::move(tiny.checkpoint));
 }
 
 class ImagePrompts : public ::testing::TestWithParam<const char*> {};

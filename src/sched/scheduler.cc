@@ -105,8 +105,9 @@ void Scheduler::admit_waiting() {
     sequence.state = State::kRunning;
     sequence.state_slot = free_slots_.back();
     free_slots_.pop_back();
-    const int32_t num_rows = make_room(sequence, std::min(budget, sequence.num_next_rows()));
-    CHECK(num_rows > 0 && !short_of_blocks_);  // try_admit() has seen the room
+    const int32_t num_wanted = std::min(budget, sequence.num_next_rows()), num_rows = make_room(sequence, num_wanted);
+    CHECK(num_rows == num_wanted && !short_of_blocks_);  // try_admit() has seen the room
+    if (num_rows == 0) continue;
     plan_.add(sequence, num_rows);
     budget -= num_rows;
   }
@@ -227,7 +228,7 @@ void Scheduler::complete_step() {
       sequence.blocks[i] = shared;
     }
     sequence.num_published_blocks = std::max(sequence.num_published_blocks, static_cast<int32_t>(num_full));
-    if (sequence.num_next_rows() == 0 && !sequence.in_last_segment()) sequence.resume(sequence.num_computed_tokens, options_.replay);
+    if (sequence.num_computed_tokens == sequence.segment_end() && !sequence.in_last_segment()) sequence.resume(sequence.num_computed_tokens, options_.replay);
   }
 }
 

@@ -12,6 +12,9 @@
 // - Further choices of a request (n > 1) wait until the first has computed the prompt, then find its full blocks by key and compute
 //   the rest (at most block_tokens rows): no second path to keep equal. The loser: copying the last, partial block.
 //
+// - Rows that are not ready (Sequence::num_ready_tokens) are left out; their sequence keeps its place and its blocks, and others use the
+//   budget.
+//
 // - Models with state beside their blocks (sched/sequence.h, Replay) take hits when they are admitted and not while they run, where a
 //   jump would cost a replay. Replayed rows are rows like others: they are in the plan and in the budget.
 //
@@ -59,7 +62,7 @@ class Scheduler {
   // Takes a prepared sequence in; it must fit the pool alone and stay in place until end().
   void submit(Sequence& sequence);
 
-  // What to run now. Empty only if nothing is waiting or running. Valid until the next call; complete_step() must follow.
+  // What to run now. Empty only if nothing is waiting or running, or if all that could run waits for rows to get ready. Valid until the next call; complete_step() must follow.
   const StepPlan& next_step();
   // The plan's rows are computed: counts them and names the blocks that they filled.
   void complete_step();

@@ -83,7 +83,7 @@ class Harness {
         continue;
       }
       ASSERT_TRUE(slots.insert(sequence->state_slot).second) << "a state is one sequence's";
-      ASSERT_GE(sequence->num_next_rows(), 1);
+      ASSERT_GE(sequence->num_next_rows(), is_held(*sequence) ? 0 : 1);
       const int32_t num_held = std::max(sequence->num_computed_tokens, sequence->global_start);
       ASSERT_EQ(static_cast<int32_t>(sequence->blocks.size()), (num_held + kBlockTokens - 1) / kBlockTokens);
       for (const kv::BlockId block : sequence->blocks) references[static_cast<size_t>(block)] += 1;
@@ -92,6 +92,8 @@ class Harness {
     }
     for (kv::BlockId b = 0; b < pool.num_blocks(); ++b) ASSERT_EQ(pool.num_references(b), references[static_cast<size_t>(b)]);
   }
+
+  static bool is_held(const Sequence& sequence) { return sequence.num_ready_tokens != Sequence::kAllReady; }
 
   SchedulerOptions options_;
   kv::BlockPool pool;
@@ -143,12 +145,13 @@ class Harness {
   void check_plan(const StepPlan& plan) {
     ASSERT_LE(plan.num_tokens, options_.max_num_batched_tokens);
     const bool idle = scheduler.running().empty() && scheduler.waiting().empty();
-    ASSERT_EQ(plan.entries.empty(), idle) << "whoever waits, somebody advances";
+    const bool somebody_held = std::any_of(all.begin(), all.end(), [](const auto& s) { return s->state != Sequence::State::kEnded && is_held(*s); });
+    ASSERT_TRUE(plan.entries.empty() == idle || somebody_held) << "whoever waits, somebody advances";
     if (idle) return;
     const auto planned = [&](const Sequence* s) {
       return std::any_of(plan.entries.begin(), plan.entries.end(), [&](const StepPlan::Entry& e) { return e.sequence == s; });
     };
-    ASSERT_TRUE(planned(scheduler.running().front())) << "the oldest advances";
+    ASSERT_TRUE(is_held(*scheduler.running().front()) || planned(scheduler.running().front())) << "the oldest advances";
     std::set<const Sequence*> seen;
     int32_t num_tokens = 0;
     for (const StepPlan::Entry& entry : plan.entries) {
@@ -156,6 +159,7 @@ class Harness {
       ASSERT_EQ(entry.sequence->state, Sequence::State::kRunning);
       ASSERT_GE(entry.num_tokens, 1);
       ASSERT_LE(entry.num_tokens, entry.sequence->num_next_rows());
+      ASSERT_LE(entry.sequence->num_computed_tokens + entry.num_tokens, entry.sequence->num_ready_tokens);
       ASSERT_EQ(entry.wants_logits, entry.num_tokens == entry.sequence->num_remaining_tokens());
       num_tokens += entry.num_tokens;
     }
@@ -336,9 +340,39 @@ TEST(Scheduler, ExactReplayLeavesNoCut) {
   EXPECT_EQ(h.submit(prompt_of(22), 1).keys, again.keys) << "as if nothing had been found";
 }
 
+TEST(Scheduler, RowsThatAreNotReadyLeaveTheirBudgetToOthers) {
+  Harness h(options_of(10), 64);
+  Sequence& held = h.submit(prompt_of(12), 2);
+  held.num_ready_tokens = 3;
+  Sequence& other = h.submit(prompt_of(20, 100), 2);
+  auto plan = h.step();
+  ASSERT_EQ(plan.size(), 2u);
+  EXPECT_EQ(plan[0].num_tokens, 3);
+  EXPECT_FALSE(plan[0].wants_logits);
+  EXPECT_EQ(plan[1].num_tokens, 7);
+  plan = h.step();
+  ASSERT_EQ(plan.size(), 1u);
+  EXPECT_EQ(plan[0].sequence, &other);
+  EXPECT_EQ(plan[0].num_tokens, 10);
+  held.num_ready_tokens = Sequence::kAllReady;
+  plan = h.step();
+  EXPECT_EQ(plan[0].sequence, &held);
+  EXPECT_EQ(plan[0].num_tokens, 9);
+  EXPECT_TRUE(plan[0].wants_logits);
+}
+
 class SchedulerSchedules : public testing::TestWithParam<Replay> {};
 
-// Random arrivals (many with common prefixes, some with several choices), cancels, tiny pools and budgets. The harness checks the
+// Holds some sequences, each at a place of its prompt, and lets others go on.
+void hold_some(Harness& h, Rng& rng) {
+  for (const auto& sequence : h.all) {
+    const bool held = Harness::is_held(*sequence);
+    if (rng.below(held ? 4 : 40) != 0) continue;
+    sequence->num_ready_tokens = held ? Sequence::kAllReady : static_cast<int32_t>(rng.below(static_cast<uint64_t>(sequence->num_prompt_tokens)));
+  }
+}
+
+// Random arrivals (many with common prefixes, some with several choices), cancels, rows that are not ready, tiny pools and budgets. The harness checks the
 // invariants after each step; here: everybody ends, in bounded time, and every block comes back.
 TEST_P(SchedulerSchedules, KeepTheInvariantsAndEnd) {
   uint64_t num_preemptions = 0, num_hits = 0, num_cuts = 0, num_rebuilt = 0;
@@ -367,6 +401,7 @@ TEST_P(SchedulerSchedules, KeepTheInvariantsAndEnd) {
         if (victim.state == Sequence::State::kRunning || victim.state == Sequence::State::kWaiting) h.scheduler.end(victim);
         h.check();
       }
+      if (seed % 4 == 0) hold_some(h, rng);
       h.step();
       for (const Sequence* s : h.scheduler.running()) num_rebuilt += !s->in_last_segment();
       if (HasFatalFailure()) return;

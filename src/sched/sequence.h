@@ -10,6 +10,7 @@
 // A cut whose rows reach back to the beginning is none: windows begin there anyway.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -45,6 +46,9 @@ struct Sequence {
   std::vector<Media> media;     // in the prompt, ascending
   const Sequence* first_choice = nullptr;  // of whom it waits to find the prompt's blocks; outlives this
 
+  int32_t num_ready_tokens = kAllReady;  // rows from here on wait for something, a picture's encoding mostly; others may change it between steps
+  static constexpr int32_t kAllReady = INT32_MAX;
+
   // The scheduler's, read-only for others.
   State state = State::kNew;
   bool prompt_computed = false;      // once true stays true
@@ -66,8 +70,9 @@ struct Sequence {
   // At least 1 while alive: the last token is never in the cache before a step computes it, and with it the next logits.
   int32_t num_remaining_tokens() const { return num_tokens() - num_computed_tokens; }
   bool in_last_segment() const { return num_cuts_passed == cuts.size(); }
-  // Rows that can be next: to the next cut or to the end.
-  int32_t num_next_rows() const { return (in_last_segment() ? num_tokens() : cuts[num_cuts_passed]) - num_computed_tokens; }
+  int32_t segment_end() const { return in_last_segment() ? num_tokens() : cuts[num_cuts_passed]; }
+  // Rows that can be next: to the next cut or to the end, as far as they are ready.
+  int32_t num_next_rows() const { return std::max(0, std::min(segment_end(), num_ready_tokens) - num_computed_tokens); }
 
   // The key that full block `block_idx` has after the blocks that `parent` names. Allocates where a picture stands in the block.
   kv::BlockKey key_after(const kv::BlockKey& parent, size_t block_idx, int32_t block_tokens) const;

@@ -34,20 +34,33 @@ struct FakeModelOptions {
   bool vision = false;
 };
 
+// Rows that are known from the start, given out after so many pieces.
+class ReadyImage final : public model::ImageEncoding {
+ public:
+  explicit ReadyImage(std::vector<bf16> rows, int num_pieces = 1) : rows_(std::move(rows)), num_left_(num_pieces) {}
+  bool advance(double) override { return --num_left_ == 0; }
+  std::vector<bf16> take_rows() override { return std::move(rows_); }
+
+ private:
+  std::vector<bf16> rows_;
+  int num_left_;
+};
+
 // Pictures of 2 x 2 pixels a position; token 96 stands for them.
 class FakeImageEncoder final : public model::ImageEncoder {
  public:
   static constexpr int64_t kHidden = 4;  // a row is one hash
+  static constexpr int kPieces = 3;
   TokenId token_id() const override { return 96; }
   const image::PatchOptions& patch_options() const override { return options_; }
-  std::vector<bf16> encode(std::span<const bf16> patches, const image::PatchPlan& plan, Workers&) const override {
+  std::unique_ptr<model::ImageEncoding> begin(std::vector<bf16> patches, const image::PatchPlan& plan, Workers&) const override {
     std::vector<bf16> rows(static_cast<size_t>(plan.num_tokens() * kHidden));
-    const uint64_t seed = xxh3_64(std::as_bytes(patches));
+    const uint64_t seed = xxh3_64(std::as_bytes(std::span(patches)));
     for (int32_t i = 0; i < plan.num_tokens(); ++i) {
       const uint64_t hash = xxh3_64(std::as_bytes(std::span(&i, 1)), seed);
       std::memcpy(&rows[static_cast<size_t>(i * kHidden)], &hash, sizeof(hash));
     }
-    return rows;
+    return std::make_unique<ReadyImage>(std::move(rows), kPieces);
   }
 
  private:
