@@ -24,7 +24,8 @@ DI_INLINE void score_tile(const cpu::FullAttentionTileParams& p, int64_t padded)
   }
 }
 
-// Scores of one row to weights that sum to the result, zeros past the last key.
+// Scores of one row to weights, bf16 numbers, zeros past the last key. The result is the sum of them before that rounding, as in every attention over bf16
+// numbers that goes key by key: it divides only when it knows the whole.
 DI_INLINE float softmax_row(float* scores, int64_t num_keys, int64_t padded) {
   float largest = scores[0];
   for (int64_t key = 1; key < num_keys; ++key) largest = scores[key] > largest ? scores[key] : largest;
@@ -33,7 +34,7 @@ DI_INLINE float softmax_row(float* scores, int64_t num_keys, int64_t padded) {
   Vec::F sum = Vec::zero();
   for (int64_t key = 0; key < padded; key += Vec::kLanes) {
     const Vec::F weight = exp2_vec<6>(Vec::sub(Vec::load(scores + key), max));
-    Vec::store(scores + key, weight);
+    Vec::store(scores + key, Vec::round_bf16(weight));
     sum = Vec::add(sum, weight);
   }
   return Vec::sum(sum);
