@@ -44,9 +44,9 @@ INSTANTIATE_TEST_SUITE_P(Dense, EngineModel,
                                          Case{"tiny-qwen2/f32", Activations::kF32, std::nullopt}));
 
 // DeepSeek-V4.1: exact replay gives the bits of a run without a gap; with bounded replay they depend on the cuts alone.
-class EngineV41 : public testing::TestWithParam<bool> {};
+class EngineV41Schedules : public testing::TestWithParam<bool> {};
 
-TEST_P(EngineV41, SameInputSameBitsUnderRandomSchedules) {
+TEST_P(EngineV41Schedules, SameInputSameBitsUnderRandomSchedules) {
   const ModelFactory load = [](Workers& workers) {
     auto loaded = model::load_model(DI_SOURCE_DIR "/tests/golden/v41-tiny", {}, workers);
     CHECK(loaded.has_value());
@@ -63,7 +63,20 @@ TEST_P(EngineV41, SameInputSameBitsUnderRandomSchedules) {
   EXPECT_TRUE(reached()) << totals.num_hit_tokens << " tokens hit, " << totals.num_preemptions << " preemptions, " << totals.num_cuts << " cuts";
 }
 
-INSTANTIATE_TEST_SUITE_P(Replay, EngineV41, testing::Bool(), [](const auto& info) { return info.param ? "Bounded" : "Exact"; });
+// Of a prompt that fits into a window, narrowing drops nothing: the same bits as without. (Of a longer one it does, and they differ.)
+TEST(EngineV41, NarrowingLeavesShortPromptsAlone) {
+  const ModelFactory load = [](Workers& workers) { return std::move(model::load_model(DI_SOURCE_DIR "/tests/golden/v41-tiny", {}, workers).value().model); };
+  const auto answer = [&](int32_t length, bool bounded_replay) {
+    Request request;
+    for (int32_t i = 0; i < length; ++i) request.prompt.push_back((i * 17 + 5) % 300);
+    request.sampling = {.temperature = 0, .top_logprobs = 5, .max_tokens = 6, .ignore_eos = true};
+    return answer_alone(load, 4, bounded_replay, request, 0, {});
+  };
+  for (const int32_t length : {1, 2, 7, 8}) EXPECT_TRUE(answer(length, true).same_output(answer(length, false))) << length;
+  EXPECT_FALSE(answer(40, true).same_output(answer(40, false)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Replay, EngineV41Schedules, testing::Bool(), [](const auto& info) { return info.param ? "Bounded" : "Exact"; });
 
 }  // namespace
 }  // namespace deepinfer::engine

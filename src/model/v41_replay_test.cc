@@ -24,9 +24,11 @@ TEST(V41Replay, EncoderReplay) {
     const V41Layout layout(model->config());
     for (const auto& [source, ratio] : {std::pair(0, 2), {1, 2}, {2, 1}})
       for (int32_t row = 0; row < hit / ratio; ++row) {
-        const auto* now = layout.main_row(runner.block(0), source, row).codes;
-        const auto offset = now - reinterpret_cast<const uint8_t*>(runner.block(0));
-        EXPECT_EQ(std::memcmp(now, before.data() + offset, 32), 0) << hit << " " << source << " " << row;
+        const auto unchanged = [&](const uint8_t* now, size_t size) {
+          return std::memcmp(now, before.data() + (now - reinterpret_cast<const uint8_t*>(runner.block(0))), size) == 0;
+        };
+        const auto main = layout.main_row(runner.block(0), source, row), key = layout.index_key(runner.block(0), source, row);
+        EXPECT_TRUE(unchanged(main.codes, 32) && unchanged(main.scales, 4) && unchanged(key.codes, 16) && unchanged(key.scales, 1)) << hit << " " << source << " " << row;
       }
   }
 }
@@ -181,6 +183,62 @@ TEST(V41Replay, TheFirstDecodeStepSeesAFullWindow) {
   for (int32_t layer = 0; layer < 8; ++layer) {
     EXPECT_EQ(max_difference(decode(layer, 56), expected), 0) << layer;
     for (const int32_t seen : {57, 60, 63}) EXPECT_NE(max_difference(decode(layer, seen), expected), 0) << layer << " at " << seen;
+  }
+}
+
+// The decoder layers' rings hold the window that a narrowed prompt ends with, and nothing else: what narrowing dropped left no row there.
+TEST(V41Replay, DecoderWindowsHoldTheEndOfANarrowedPrompt) {
+  const auto tokens = tokens200();
+  const auto model = tiny_model();
+  const V41Layout layout(model->config());
+  for (const int32_t prompt : {5, 8, 9, 64}) {
+    const int32_t first = std::max(0, prompt - 8);
+    Runner runner(*model);
+    runner.run(tokens, 0, prompt, prompt - 1, {.decoder_start = first});
+    for (int32_t layer = 4; layer < 8; ++layer) {
+      for (int32_t position = prompt - layout.ring_rows(); position < prompt; ++position) {
+        if (position < 0) continue;
+        const auto row = layout.window_row(runner.aligned_state(), layer, position);
+        const bool written = std::any_of(row.codes, row.codes + 64, [](uint8_t code) { return code != 0xff; });
+        EXPECT_EQ(written, position >= first) << layer << " at " << position << " of " << prompt;
+      }
+    }
+  }
+}
+
+// Drafted rows taken back behind a hit, a narrowed prompt and a block's edge: windows, compressed rows, waiting tokens and n-grams are as if
+// they had never been.
+TEST(V41Replay, RowsCanBeTakenBackBehindAHit) {
+  const auto tokens = tokens200();
+  const auto model = tiny_model();
+  const int64_t block_bytes = model->kv_layout().block_bytes;
+  auto wrong = tokens;
+  for (TokenId& token : wrong) token = (token + 11) % 300;
+  for (const int32_t prompt : {126, 127, 128, 129}) {
+    const Cut cut{.window_start = 56, .global_start = 64, .decoder_start = prompt - 8};
+    const auto answer = [&](int32_t drafted) {
+      Runner runner(*model);
+      runner.run(tokens, 0, 64);
+      runner.forget_state();
+      runner.run(tokens, 56, prompt - 56, prompt - 1, cut);
+      if (drafted > 0) {
+        auto draft = tokens;
+        std::copy(wrong.begin() + prompt, wrong.end(), draft.begin() + prompt);
+        runner.run(draft, prompt, drafted, prompt, cut);
+      }
+      auto logits = runner.run(tokens, prompt, 1, prompt, cut);
+      const auto rest = runner.run(tokens, prompt + 1, 12, prompt, cut);
+      logits.insert(logits.end(), rest.begin(), rest.end());
+      std::vector<std::byte> blocks(runner.block(0), runner.block(0) + block_bytes);
+      blocks.insert(blocks.end(), runner.block(1), runner.block(1) + block_bytes);
+      return std::pair(logits, blocks);
+    };
+    const auto expected = answer(0);
+    for (int32_t drafted = 1; drafted <= model->kv_layout().rollback_rows; ++drafted) {
+      const auto got = answer(drafted);
+      EXPECT_EQ(max_difference(got.first, expected.first), 0) << prompt << " and " << drafted;
+      EXPECT_EQ(got.second, expected.second) << prompt << " and " << drafted;
+    }
   }
 }
 
