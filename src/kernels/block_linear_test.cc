@@ -145,6 +145,23 @@ TEST_P(BlockLinear, PartsOfAMatrix) {
   check(weights.fp4(shape));
 }
 
+// Activations at the ends of the range, times scales that would take them beyond it: few rows and many agree on those bits too.
+TEST_P(BlockLinear, ExtremeActivationsKeepTheirBits) {
+  const BlockShape shape{40, 128};
+  for (const uint8_t scale : {uint8_t{11}, uint8_t{120}, uint8_t{240}}) {
+    Weights weights(shape, 13);
+    for (e8m0& s : weights.scales) s.bits = scale;
+    for (const uint16_t extreme : {0x8000, 0x0001, 0x0080, 0x0100, 0x7f7f, 0x7f80, 0x7fc0}) {
+      auto x = random_bf16_rows(8, shape.cols, 14);
+      x[50].bits = extreme;
+      each_format(weights, shape, [&](const auto& w) {
+        const auto many = multiply_blocks({x.data(), shape.cols, 8}, w, false, GetParam()), one = multiply_blocks({x.data(), shape.cols, 1}, w, false, GetParam());
+        for (size_t i = 0; i < 40; ++i) ASSERT_TRUE(one[i] == many[i] || (std::isnan(one[i]) && std::isnan(many[i]))) << int{scale} << " " << extreme << " at " << i;
+      });
+    }
+  }
+}
+
 // Scales that a checkpoint may hold though no model needs them; and NaN, as scale, code or activation, spoils only what it touches.
 TEST_P(BlockLinear, OddScalesAndNan) {
   const BlockShape shape{40, 128};

@@ -13,8 +13,7 @@
 namespace deepinfer::cpu {
 namespace {
 
-constexpr int kGroup = 4;                 // outputs taken together for few rows
-constexpr int kWideGroup = 8;             // and for many: the wider, the fewer reads of activations from the L2 cache
+constexpr int kWideGroup = 8;             // outputs taken together for many rows: the wider, the fewer reads of activations from the L2 cache
 constexpr int kTileRows = 3;              // 24 sums; 8 registers for the rest
 constexpr int kDirectRows = 6;            // rows up to which nothing is decoded into memory
 constexpr int64_t kDepth = 2048;          // inputs of a decoded chunk: 16 KiB
@@ -81,6 +80,20 @@ struct Fp8Decoder {
   }
 };
 
+// The same without scales, for activations that have them already (scale_rows).
+struct Fp8Codes {
+  using Scale = Shift;
+  static DI_INLINE int64_t bytes(int64_t k) { return k; }
+  static DI_INLINE __m512i one_block(const uint8_t* p, const Shift*) {
+    __m512i a, b;
+    e4m3_words(_mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), a, b);
+    return a;
+  }
+  static constexpr bool kScaled = true;
+  static constexpr int kLine = 2;
+  static DI_INLINE void line(const uint8_t* p, const Shift*, __m512i (&w)[kLine]) { e4m3_words(_mm512_loadu_si512(p), w[0], w[1]); }
+};
+
 // The 16 numbers of e2m1 times every scale: 16 KiB, of which a matrix uses a few lines.
 struct E2m1Tables {
   alignas(64) uint16_t words[256][32];
@@ -108,6 +121,27 @@ struct Fp4Decoder {
     each<kLine>([&](auto j) __attribute__((always_inline)) { w[j] = one_block(p + j * 16, scale + j); });
   }
 };
+
+// The same with the pairs of a block in another order, as a 4 x 4 matrix transposed: so a block is spread over a vector by one load and one
+// instruction. Sums come out in that order too.
+struct Fp4Transposed {
+  using Scale = e8m0;
+  static constexpr bool kScaled = true;
+  static DI_INLINE int64_t bytes(int64_t k) { return k / 2; }
+  static DI_INLINE __m512i one_block(const uint8_t* p, const Scale* scale) {
+    // Lane q takes bytes q, 4 + q, 8 + q, 12 + q, one to a pair: its lower four bits to the first word, its upper four to the second. Of
+    // what else is in a word the look-up ignores all but bit 4, which makes no difference in its table.
+    const __m512i places = _mm512_setr_epi64(0x0024002000040000, 0x0024002000040000, 0x002c0028000c0008, 0x002c0028000c0008,
+                                             0x0034003000140010, 0x0034003000140010, 0x003c0038001c0018, 0x003c0038001c0018);
+    const __m512i bytes = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm512_permutexvar_epi16(_mm512_multishift_epi64_epi8(places, bytes), _mm512_load_si512(kE2m1.words[scale->bits]));
+  }
+  static constexpr int kLine = 4;
+  static DI_INLINE void line(const uint8_t* p, const Scale* scale, __m512i (&w)[kLine]) {
+    each<kLine>([&](auto j) __attribute__((always_inline)) { w[j] = one_block(p + j * 16, scale + j); });
+  }
+};
+DI_INLINE __m512i transpose_pairs(__m512i x) { return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), x); }
 
 struct Bf16Decoder {
   using Scale = e8m0;  // none
@@ -201,28 +235,34 @@ __attribute__((noinline)) void unusual_outputs(const Bf16Rows& x, const Matrix& 
 
 // ---- few rows ----------------------------------------------------------------------------------------------------------------
 
-template <class Decoder, int MR>
-DI_INLINE void direct_group(const bf16* const (&x)[kDirectRows], const Group<Decoder, kGroup>& g, int64_t cols, int64_t ahead, __m512 (&sum)[MR * kGroup]) {
-  each<MR * kGroup>([&](auto i) __attribute__((always_inline)) { sum[i] = _mm512_setzero_ps(); });
+// Outputs taken together. Decoding fp4 keeps the machine busier than memory; else more sums on their way hide more.
+template <class Decoder>
+constexpr int direct_outputs(int rows) {
+  return rows <= 2 && !std::is_same_v<Decoder, Fp4Decoder> ? 8 : 4;
+}
+
+template <class Decoder, int MR, int N, class Codes>
+DI_INLINE void direct_group(const bf16* const (&x)[kDirectRows], const Group<Codes, N>& g, int64_t cols, int64_t ahead, __m512 (&sum)[MR * N]) {
+  each<MR * N>([&](auto i) __attribute__((always_inline)) { sum[i] = _mm512_setzero_ps(); });
   constexpr int kLine = Decoder::kLine;
   int64_t k = 0;
   for (; k + kLine * 32 <= cols; k += kLine * 32) {
-    each<kGroup>([&](auto n) __attribute__((always_inline)) {
+    each<N>([&](auto n) __attribute__((always_inline)) {
       const uint8_t* codes = g.row[n] + Decoder::bytes(k);
-      _mm_prefetch(reinterpret_cast<const char*>(codes) + ahead, _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(codes) + ahead, _MM_HINT_T1);
       __m512i w[kLine];
       Decoder::line(codes, g.scale[n] + k / 32, w);
       each<MR>([&](auto i) __attribute__((always_inline)) {
-        each<kLine>([&](auto j) __attribute__((always_inline)) { sum[i * kGroup + n] = dot(sum[i * kGroup + n], w[j], load32(x[i] + k + j * 32)); });
+        each<kLine>([&](auto j) __attribute__((always_inline)) { sum[i * N + n] = dot(sum[i * N + n], w[j], load32(x[i] + k + j * 32)); });
       });
     });
   }
   const auto last = [&](int64_t count) __attribute__((always_inline)) {  // fewer than 32: only of bf16 weights
-    each<kGroup>([&](auto n) __attribute__((always_inline)) {
+    each<N>([&](auto n) __attribute__((always_inline)) {
       const uint8_t* codes = g.row[n] + Decoder::bytes(k);
       const __m512i w = count == 32 ? Decoder::one_block(codes, g.scale[n] + k / 32) : load_first32(codes, count);
       each<MR>([&](auto i) __attribute__((always_inline)) {
-        sum[i * kGroup + n] = dot(sum[i * kGroup + n], w, count == 32 ? load32(x[i] + k) : load_first32(x[i] + k, count));
+        sum[i * N + n] = dot(sum[i * N + n], w, count == 32 ? load32(x[i] + k) : load_first32(x[i] + k, count));
       });
     });
   };
@@ -232,23 +272,68 @@ DI_INLINE void direct_group(const bf16* const (&x)[kDirectRows], const Group<Dec
   }
 }
 
+// Activations times the scales of a tile of 32 outputs, which saves as much for each of its outputs: (x * 2^s) * w is the same number as
+// x * (w * 2^s) while no factor leaves the normal range. Returns whether none does. out [MR][cols].
+template <int MR>
+DI_INLINE bool scale_rows(const bf16* const (&x)[kDirectRows], const Shift* shifts, int64_t cols, uint16_t* out) {
+  const __m512i magnitude = _mm512_set1_epi16(0x7fff), smallest = _mm512_set1_epi16(0x80), range = _mm512_set1_epi16(0x7f7f - 0x80);
+  __mmask32 outside = 0;
+  for (int i = 0; i < MR; ++i) {
+    for (int64_t k = 0; k < cols; k += 32) {
+      const __m512i value = load32(x[i] + k), bits = _mm512_and_si512(value, magnitude);
+      const __m512i scaled = _mm512_add_epi16(bits, _mm512_set1_epi32(static_cast<int>(shifts[k / 32])));
+      const __mmask32 not_zero = _mm512_test_epi16_mask(bits, bits);
+      outside |= _mm512_mask_cmpgt_epu16_mask(not_zero, _mm512_sub_epi16(bits, smallest), range);
+      outside |= _mm512_mask_cmpgt_epu16_mask(not_zero, _mm512_sub_epi16(scaled, smallest), range);
+      _mm512_store_si512(out + i * cols + k, _mm512_mask_mov_epi16(value, not_zero, _mm512_ternarylogic_epi64(scaled, value, magnitude, 0xe4)));  // c ? a : b
+    }
+  }
+  return outside == 0;
+}
+
+// Activations in the order of Fp4Transposed.
+template <int MR>
+DI_INLINE void transpose_rows(const bf16* const (&x)[kDirectRows], int64_t cols, uint16_t* out) {
+  for (int i = 0; i < MR; ++i)
+    for (int64_t k = 0; k < cols; k += 32) _mm512_store_si512(out + i * cols + k, transpose_pairs(load32(x[i] + k)));
+}
+
 template <class Decoder, int MR, class Matrix>
 void multiply_few(const Bf16Rows& x, const Matrix& w, int64_t begin, int64_t end, const ProductOut& out) {
+  constexpr bool kFp8 = std::is_same_v<Decoder, Fp8Decoder>, kFp4 = std::is_same_v<Decoder, Fp4Decoder>;
   alignas(64) Shift shifts[kMaxProductCols / 32];
-  const bf16* rows[kDirectRows];
-  for (int i = 0; i < kDirectRows; ++i) rows[i] = row_of(x, i < MR ? i : 0);
-  const int64_t ahead = kGroup * Decoder::bytes(w.cols);
-  for (int64_t n = begin; n < end; n += kGroup) {
-    const int64_t outputs = end - n < kGroup ? end - n : kGroup;
-    const Group<Decoder, kGroup> g = group_at<Decoder, kGroup>(w, n, outputs, shifts);
+  alignas(64) uint16_t prepared[kFp8 || kFp4 ? MR * kMaxProductCols : 1];
+  const bf16 *rows[kDirectRows], *prepared_rows[kDirectRows];
+  for (int i = 0; i < kDirectRows; ++i) {
+    rows[i] = row_of(x, i < MR ? i : 0);
+    prepared_rows[i] = reinterpret_cast<const bf16*>(prepared + (i < MR ? i : 0) * w.cols);
+  }
+  if constexpr (kFp4) transpose_rows<MR>(rows, w.cols, prepared);
+  constexpr int N = direct_outputs<Decoder>(MR);
+  const int64_t ahead = N * Decoder::bytes(w.cols);
+  bool is_scaled = false;
+  for (int64_t n = begin; n < end; n += N) {
+    const int64_t outputs = end - n < N ? end - n : N;
+    const Group<Decoder, N> g = group_at<Decoder, N>(w, n, outputs, shifts);
     if (!g.usual) {
       unusual_outputs(x, w, n, outputs, out);
       continue;
     }
-    __m512 sum[MR * kGroup];
-    direct_group<Decoder, MR>(rows, g, w.cols, ahead, sum);
-    each<MR>([&](auto i) __attribute__((always_inline)) {
-      store_outputs(out, i, n, outputs, Vec::sums(sum[i * kGroup], sum[i * kGroup + 1], sum[i * kGroup + 2], sum[i * kGroup + 3]));
+    __m512 sum[MR * N];
+    if constexpr (kFp8) {
+      if (n == begin || n % Decoder::kSharedScales == 0) is_scaled = scale_rows<MR>(rows, shifts, w.cols, prepared);
+      if (is_scaled) direct_group<Fp8Codes, MR>(prepared_rows, g, w.cols, ahead, sum);
+      else direct_group<Decoder, MR>(rows, g, w.cols, ahead, sum);
+    } else if constexpr (kFp4) {
+      direct_group<Fp4Transposed, MR>(prepared_rows, g, w.cols, ahead, sum);
+      each<MR * N>([&](auto i) __attribute__((always_inline)) { sum[i] = _mm512_castsi512_ps(transpose_pairs(_mm512_castps_si512(sum[i]))); });
+    } else {
+      direct_group<Decoder, MR>(rows, g, w.cols, ahead, sum);
+    }
+    each<MR * N / 4>([&](auto q) __attribute__((always_inline)) {
+      constexpr int kFirst = q * 4 % N;
+      const int64_t left = outputs - kFirst;
+      if (left > 0) store_outputs(out, q * 4 / N, n + kFirst, left < 4 ? left : 4, Vec::sums(sum[q * 4], sum[q * 4 + 1], sum[q * 4 + 2], sum[q * 4 + 3]));
     });
   }
 }
