@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <fmt/format.h>
+#include <thread>
 
 #include "kv/block_key.h"
 
@@ -13,6 +15,7 @@ namespace {
 constexpr const char* kMarkerName = "/deepinfer-cache";
 constexpr const char* kSecretName = "/secret";
 constexpr const char* kClockName = "/clock";
+constexpr int kBeginTries = 200;  // 10 ms apart
 
 std::string marker() { return fmt::format("deepinfer cache 1\nkeys {}\n", kKeyVector); }
 
@@ -72,7 +75,12 @@ Result<StoreFolder> open_store_folder(io::Disk& disk, const std::string& dir) {
   if (!marked) {
     // Two processes may begin at once: one at a time, and the second finds the first's secret.
     DI_TRY(disk.make_folder(writers_folder(dir)));
-    const Result<std::unique_ptr<io::File>> lock = disk.lock(dir + "/writers/begin.lock");
+    const std::string path = dir + "/writers/begin.lock";
+    Result<std::unique_ptr<io::File>> lock = disk.lock(path);
+    for (int i = 0; i < kBeginTries && !lock && lock.error().code == Code::kUnavailable; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      lock = disk.lock(path);
+    }
     if (!lock && lock.error().code == Code::kUnavailable) return Error{Code::kUnavailable, dir + ": another process is making this cache directory; try again"};
     DI_TRY(restore_store_folder(disk, dir, random_256()));
   }
