@@ -83,15 +83,13 @@ Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const 
   served->kv_bytes = flags.kv_memory.value_or(default_kv_bytes(free_memory_bytes(), useful));
   std::string identity = weights_identity(path, options);
   Digest256 secret = random_256();
-  std::vector<std::string> classes;
+  DI_TRY(std::vector<kv::RetentionClass> classes, parse_retention(flags.cache.retention));
   if (!flags.cache.wanted() && !flags.cache.cache_index.empty()) return Error{Code::kInvalidArgument, "--cache-index tells of a directory; give --cache-dir too"};
   if (flags.cache.wanted()) {
     DI_TRY(const OpenCache cache, open_cache(flags.cache));
     DI_TRY(identity, weights_digest(path, cache, flags.cache.cache_dir, served->workers->size()));
     secret = cache.folder.secret;
     DI_TRY(served->store, open_store(flags.cache, cache, {.weights = identity, .architecture = engine::computation_name(loaded.model->info()), .layout = &layout}));
-    DI_TRY(const std::vector<kv::RetentionClass> kept, parse_retention(flags.cache.retention));
-    for (const kv::RetentionClass& one : kept) classes.push_back(one.name);
   }
   served->grammars = std::make_unique<grammar::GrammarCache>(*served->text.tokenizer, loaded.model->info().vocab_size, loaded.card.stop_token_ids);
   engine::EngineOptions engine{.card = loaded.card, .weights_identity = identity, .master_secret = secret, .kv_bytes = served->kv_bytes,

@@ -179,7 +179,7 @@ bool BlockLoader::take(Load& load, int64_t& budget) {
       std::memcpy(arena_ + block * block_bytes_, from.rows.data(), from.rows.size());
       const kv::BlockId named = pool_.publish(block, key);
       CHECK(named == block);
-      pool_.release(block);
+      pool_.release(block, load.request->store_tag.retention);
       (from.tier == kv::Tier::kShared ? load.request->num_shared_blocks : load.request->num_disk_blocks) += 1;
       budget -= block_bytes_;
     }
@@ -196,7 +196,7 @@ void BlockLoader::finish(const Load& load) {
     if (block == kv::kNoBlock) break;
     blocks.push_back(block);
   }
-  for (; !blocks.empty(); blocks.pop_back()) pool_.release(blocks.back());
+  for (; !blocks.empty(); blocks.pop_back()) pool_.release(blocks.back(), load.request->store_tag.retention);
 }
 
 void BlockLoader::forget(const RequestState& request) {

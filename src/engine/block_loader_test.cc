@@ -60,7 +60,7 @@ class Machine {
     store = std::move(*opened);
     workers = Workers::create(2, false);
     auto started = Engine::start(std::move(built), *workers, clock,
-                                 {.weights_identity = "w", .master_secret = folder->secret, .kv_bytes = 64 * 200, .store = store.get(), .retention_classes = {"chat", "agent"}});
+                                 {.weights_identity = "w", .master_secret = folder->secret, .kv_bytes = 64 * 200, .store = store.get(), .retention_classes = {{"chat", 3600}, {"agent", 600}}});
     ASSERT_TRUE(started) << started.error().message;
     engine = std::move(*started);
   }

@@ -46,6 +46,9 @@ Result<Engine::Limits> Engine::check_options(const model::Model& model, const En
   if (options.max_waiting_requests < 1) return Error{Code::kInvalidArgument, "max_waiting_requests must be at least 1"};
   CHECK(options.grammars == nullptr || options.grammars->vocab_size() == model.info().vocab_size);
   if (options.max_context < 0) return Error{Code::kInvalidArgument, "max_context must not be negative"};
+  if (!options.retention_classes.empty()) {
+    DI_TRY(kv::check_retention(options.retention_classes));
+  }
   const model::KvLayout& layout = model.kv_layout();
   const auto num_blocks = std::min<uint64_t>(options.kv_bytes / static_cast<uint64_t>(layout.block_bytes), std::numeric_limits<int32_t>::max() / 4);
   if (num_blocks == 0) {
@@ -66,6 +69,8 @@ Result<std::unique_ptr<Engine>> Engine::start(std::unique_ptr<model::Model> mode
 }
 
 StepperOptions Engine::stepper_options(const EngineOptions& options, const Limits& limits) {
+  std::vector<int64_t> class_seconds;
+  for (const kv::RetentionClass& one : options.retention_classes) class_seconds.push_back(one.seconds);
   return {.max_num_batched_tokens = options.max_num_batched_tokens,
           .max_num_sequences = options.max_num_sequences,
           .max_num_requests = max_num_requests(options),
@@ -73,7 +78,8 @@ StepperOptions Engine::stepper_options(const EngineOptions& options, const Limit
           .num_blocks = limits.num_blocks,
           .bounded_replay = options.bounded_replay,
           .constraints = options.grammars != nullptr,
-          .image_cache_bytes = options.image_cache_bytes};
+          .image_cache_bytes = options.image_cache_bytes,
+          .class_seconds = std::move(class_seconds)};
 }
 
 Engine::Engine(std::unique_ptr<model::Model> model, Workers& workers, const Clock& clock, EngineOptions options, const Limits& limits, kv::Arena arena)
@@ -157,6 +163,7 @@ Result<RequestId> Engine::submit(Request request, std::shared_ptr<EventSink> sin
   DI_TRY(const std::shared_ptr<const grammar::Grammar> grammar, compile(request.constraint));
   auto state = make_request_state(id, std::move(request), std::move(sink), limits, kv::root_key(root));
   state->store_tag = tag;
+  for (SequenceState& choice : state->choices) choice.retention = tag.retention;
   if (grammar) {
     DI_TRY(constrain(*state, *grammar, begins_after));
   }
@@ -173,10 +180,9 @@ Result<RequestId> Engine::submit(Request request, std::shared_ptr<EventSink> sin
 }
 
 kv::StoreTag Engine::store_tag(const Request& request) const {
-  if (options_.store == nullptr) return {};
   const auto& classes = options_.retention_classes;
-  const auto found = std::find(classes.begin(), classes.end(), request.retention);
-  return {.tenant = kv::tenant_folder(options_.master_secret, request.tenant),
+  const auto found = std::find_if(classes.begin(), classes.end(), [&](const kv::RetentionClass& one) { return one.name == request.retention; });
+  return {.tenant = options_.store == nullptr ? Digest256() : kv::tenant_folder(options_.master_secret, request.tenant),
           .retention = static_cast<uint8_t>(found == classes.end() ? 0 : found - classes.begin())};
 }
 

@@ -59,7 +59,7 @@ struct RequestState {
 
   TokenId constraint_begins_after = -1;  // see Constraint
 
-  kv::StoreTag store_tag;  // how its blocks are filed on disk
+  kv::StoreTag store_tag;  // how its blocks are filed on disk; the class counts in memory too
   uint64_t image_bytes = 0;  // of the pixels that it holds
 
   // Engine thread only.

@@ -49,7 +49,7 @@ Stepper::Stepper(model::Model& model, Workers& workers, const Clock& clock, kv::
       clock_(clock),
       options_(options),
       arena_(std::move(arena)),
-      pool_(options.num_blocks),
+      pool_(options.num_blocks, options.class_seconds),
       scheduler_({.max_num_batched_tokens = options.max_num_batched_tokens,
                   .max_num_sequences = options.max_num_sequences,
                   .max_num_tracked = options.max_num_requests * kMaxChoices,

@@ -36,6 +36,7 @@ struct StepperOptions {
   bool bounded_replay = true;  // see EngineOptions
   bool constraints = false;    // requests may have them
   uint64_t image_cache_bytes = uint64_t{256} << 20;
+  std::vector<int64_t> class_seconds = {};  // of retention classes, see kv::BlockPool
 };
 
 class Stepper {

@@ -1,19 +1,29 @@
 #include "kv/block_pool.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace deepinfer::kv {
 
-BlockPool::BlockPool(int32_t num_blocks)
+BlockPool::BlockPool(int32_t num_blocks, std::span<const int64_t> class_seconds)
     : blocks_(static_cast<size_t>(num_blocks)), keys_(static_cast<size_t>(num_blocks)), index_(keys_) {
+  for (const int64_t seconds : class_seconds) {
+    CHECK(seconds > 0);
+    classes_.push_back({.seconds = static_cast<double>(seconds)});
+  }
+  if (classes_.empty()) classes_.push_back({.seconds = 1});
+  CHECK(classes_.size() <= 256);
+  const auto shortest = std::min_element(classes_.begin(), classes_.end(), [](const Class& a, const Class& b) { return a.seconds < b.seconds; });
+  shortest_ = static_cast<uint8_t>(shortest - classes_.begin());
   free_.reserve(blocks_.size());
   for (BlockId block = num_blocks - 1; block >= 0; --block) free_.push_back(block);
 }
 
 BlockId BlockPool::allocate() {
   if (free_.empty()) {
-    if (oldest_ == kNoBlock) return kNoBlock;
-    const BlockId evicted = oldest_;
+    const BlockId evicted = least_wanted();
+    if (evicted == kNoBlock) return kNoBlock;
     unlink(evicted);
     forget_key(evicted);
     at(evicted).references = 1;
@@ -34,8 +44,10 @@ BlockId BlockPool::acquire(const BlockKey& key) {
   return block;
 }
 
-void BlockPool::release(BlockId block) {
+void BlockPool::release(BlockId block, uint8_t retention) {
   CHECK(at(block).references > 0);
+  CHECK(retention < classes_.size());
+  if (classes_[retention].seconds > classes_[at(block).retention].seconds) at(block).retention = retention;
   at(block).references -= 1;
   if (at(block).references > 0) return;
   if (at(block).has_key) {
@@ -52,6 +64,7 @@ BlockId BlockPool::publish(BlockId block, const BlockKey& key) {
   if (first != kNoBlock) return first;
   keys_[static_cast<size_t>(block)] = key;
   at(block).has_key = true;
+  at(block).retention = shortest_;
   index_.insert(block);
   return block;
 }
@@ -67,19 +80,35 @@ void BlockPool::forget_key(BlockId block) {
 }
 
 void BlockPool::link_newest(BlockId block) {
-  at(block).older = newest_;
+  Class& own = classes_[at(block).retention];
+  at(block).released = ++num_released_;
+  at(block).older = own.newest;
   at(block).newer = kNoBlock;
-  if (newest_ != kNoBlock) at(newest_).newer = block;
-  newest_ = block;
-  if (oldest_ == kNoBlock) oldest_ = block;
+  if (own.newest != kNoBlock) at(own.newest).newer = block;
+  own.newest = block;
+  if (own.oldest == kNoBlock) own.oldest = block;
   num_cached_ += 1;
 }
 
 void BlockPool::unlink(BlockId block) {
+  Class& own = classes_[at(block).retention];
   const BlockId newer = at(block).newer, older = at(block).older;
-  (newer == kNoBlock ? newest_ : at(newer).older) = older;
-  (older == kNoBlock ? oldest_ : at(older).newer) = newer;
+  (newer == kNoBlock ? own.newest : at(newer).older) = older;
+  (older == kNoBlock ? own.oldest : at(older).newer) = newer;
   num_cached_ -= 1;
+}
+
+BlockId BlockPool::least_wanted() const {
+  BlockId least = kNoBlock;
+  double longest = -1;
+  for (const Class& one : classes_) {
+    if (one.oldest == kNoBlock) continue;
+    const double idle = static_cast<double>(num_released_ - blocks_[static_cast<size_t>(one.oldest)].released) / one.seconds;
+    if (idle <= longest) continue;
+    longest = idle;
+    least = one.oldest;
+  }
+  return least;
 }
 
 void BlockPool::check_invariants() const {
@@ -91,15 +120,20 @@ void BlockPool::check_invariants() const {
     seen[static_cast<size_t>(block)] = 1;
   }
   int32_t num_listed = 0;
-  BlockId newer = kNoBlock;
-  for (BlockId block = newest_; block != kNoBlock; newer = block, block = blocks_[static_cast<size_t>(block)].older) {
-    const Block& b = blocks_[static_cast<size_t>(block)];
-    CHECK(b.references == 0 && b.has_key && b.newer == newer);
-    CHECK(!seen[static_cast<size_t>(block)]);
-    seen[static_cast<size_t>(block)] = 1;
-    num_listed += 1;
+  for (const Class& one : classes_) {
+    BlockId newer = kNoBlock;
+    for (BlockId block = one.newest; block != kNoBlock; newer = block, block = blocks_[static_cast<size_t>(block)].older) {
+      const Block& b = blocks_[static_cast<size_t>(block)];
+      CHECK(b.references == 0 && b.has_key && b.newer == newer);
+      CHECK(&classes_[b.retention] == &one);
+      CHECK(newer == kNoBlock || blocks_[static_cast<size_t>(newer)].released > b.released);
+      CHECK(!seen[static_cast<size_t>(block)]);
+      seen[static_cast<size_t>(block)] = 1;
+      num_listed += 1;
+    }
+    CHECK(one.oldest == newer);
   }
-  CHECK(num_listed == num_cached_ && oldest_ == newer);
+  CHECK(num_listed == num_cached_);
   int32_t num_keyed = 0;
   for (size_t block = 0; block < blocks_.size(); ++block) {
     CHECK(seen[block] || blocks_[block].references > 0);

@@ -1,17 +1,22 @@
-// kv/block_pool.h: who owns which block of the arena. Counts references, finds blocks by key, evicts the least recently used. It never
-// touches the bytes: those are the model's. Engine thread only; after construction nothing allocates.
+// kv/block_pool.h: who owns which block of the arena. Counts references, finds blocks by key, evicts the least recently used of each retention
+// class in turn. It never touches the bytes: those are the model's. Engine thread only; after construction nothing allocates.
 //
 // A block is in one of three states:
 //   free    no reference, no key: its bytes mean nothing.
 //   in use  one or more references. With a key it is published: full, immutable, and others may take references to it.
-//   cached  no reference but a key: may be hit (and is in use again) or evicted (and is free), the least recently released first.
+//   cached  no reference but a key: may be hit (and is in use again) or evicted (and is free).
+// Evicted is the cached block that has gone unused for the largest part of its class's retention: of one class the least recently released; of a
+// class that is kept twice as long, one that has been idle for twice as long. So a class with much traffic cannot push out one that is to be
+// kept, and no class keeps blocks that nobody uses for good. Idle time is counted in blocks released since: it stands still with the server. A
+// block belongs to the longest-kept class of those that have used it.
 // Invariants: free + in use + cached = all; a key is in the index exactly while its block carries it, so there are no hits on bytes
 // that are gone; a block gets its key only after the step that filled it (publish), so there are no hits on bytes not yet written.
-// Callers release a sequence's blocks from the last to the first: then a child is evicted before its parent, without which the
-// child could not be found. The alternative that lost: a radix tree over tokens, which says the same with more state (SGLang).
+// Callers release a sequence's blocks from the last to the first, all under one class: then a child is evicted before its parent, without which
+// the child could not be found. The alternative that lost: a radix tree over tokens, which says the same with more state (SGLang).
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kv/block_key.h"
@@ -21,7 +26,8 @@ namespace deepinfer::kv {
 
 class BlockPool {
  public:
-  explicit BlockPool(int32_t num_blocks);  // >= 1
+  // num_blocks >= 1; class_seconds: how long each retention class is kept, all positive; none: there is one class.
+  explicit BlockPool(int32_t num_blocks, std::span<const int64_t> class_seconds = {});
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
@@ -30,7 +36,7 @@ class BlockPool {
   BlockId allocate();
   // The block with this key, with one more reference; kNoBlock if there is none.
   BlockId acquire(const BlockKey& key);
-  void release(BlockId block);  // drops one reference
+  void release(BlockId block, uint8_t retention = 0);  // drops one reference, of somebody whose blocks are kept under this class
 
   // Names a full block whose bytes are written. Returns the block that now answers to the key: `block` itself, or, if two sequences
   // computed the same at the same time, the one that was first (`block` then stays private and unnamed).
@@ -54,19 +60,28 @@ class BlockPool {
   struct Block {
     int32_t references = 0;
     bool has_key = false;
-    BlockId newer = kNoBlock, older = kNoBlock;  // the list of cached blocks
+    uint8_t retention = 0;   // class; meaningful with a key
+    uint64_t released = 0;   // num_released_ when it was cached
+    BlockId newer = kNoBlock, older = kNoBlock;  // the list of its class's cached blocks
+  };
+  struct Class {
+    double seconds;
+    BlockId newest = kNoBlock, oldest = kNoBlock;
   };
 
   Block& at(BlockId block) { return blocks_[static_cast<size_t>(block)]; }
   void forget_key(BlockId block);
   void link_newest(BlockId block);
   void unlink(BlockId block);
+  BlockId least_wanted() const;  // the next to be evicted; kNoBlock: none is cached
 
   std::vector<Block> blocks_;
   std::vector<BlockKey> keys_;  // keys_[b] is valid while blocks_[b].has_key
   PrefixIndex index_;
   std::vector<BlockId> free_;  // a stack: the most recently freed is warm in the CPU's caches
-  BlockId newest_ = kNoBlock, oldest_ = kNoBlock;
+  std::vector<Class> classes_;
+  uint8_t shortest_ = 0;        // the class that is kept for the shortest time
+  uint64_t num_released_ = 0;   // blocks that were ever cached
   int32_t num_cached_ = 0;
 };
 

@@ -6,6 +6,8 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -63,6 +65,32 @@ TEST(BlockPool, EvictsTheLeastRecentlyReleasedAndForgetsItsKey) {
   EXPECT_TRUE(pool.contains(key_of(2)));
 }
 
+TEST(BlockPool, AClassThatIsKeptTwiceAsLongMayBeIdleForTwiceAsLong) {
+  const int64_t seconds[] = {100, 200};
+  BlockPool pool(6, seconds);
+  std::vector<BlockId> blocks;
+  for (uint8_t i = 0; i < 6; ++i) {
+    blocks.push_back(pool.allocate());
+    pool.publish(blocks[i], key_of(i));
+  }
+  for (uint8_t i = 0; i < 6; ++i) pool.release(blocks[i], i == 2 || i == 5 ? 0 : 1);
+  // Idle for 5, 4, 3, 2, 1, 0 of 200, 200, 100, 200, 200, 100.
+  for (const BlockId expected : {2, 0, 1, 3, 4, 5}) EXPECT_EQ(pool.allocate(), expected);
+}
+
+TEST(BlockPool, ABlockBelongsToTheLongestClassThatUsedIt) {
+  const int64_t seconds[] = {1000, 10};
+  BlockPool pool(3, seconds);
+  const BlockId shared = pool.allocate(), own = pool.allocate(), last = pool.allocate();
+  pool.publish(shared, key_of(1));
+  pool.publish(own, key_of(2));
+  pool.publish(last, key_of(3));
+  pool.release(shared, 0);
+  EXPECT_EQ(pool.acquire(key_of(1)), shared);
+  for (const BlockId block : {shared, own, last}) pool.release(block, 1);
+  for (const BlockId expected : {own, shared, last}) EXPECT_EQ(pool.allocate(), expected);
+}
+
 TEST(BlockPool, ARetractedBlockIsNeverFoundAgain) {
   BlockPool pool(2);
   const BlockId a = pool.allocate();
@@ -77,21 +105,37 @@ TEST(BlockPool, ARetractedBlockIsNeverFoundAgain) {
 // The naive twin: the same contract with maps and lists, nothing clever.
 class NaivePool {
  public:
-  explicit NaivePool(int num_blocks) : free_(num_blocks) {}
+  NaivePool(int num_blocks, std::vector<int64_t> seconds) : free_(num_blocks), seconds_(std::move(seconds)) {}
   bool can_allocate() const { return free_ > 0 || !cached_.empty(); }
   // Returns the key that must have been evicted, if any.
   std::optional<BlockKey> allocate() {
     if (free_ > 0) return free_ -= 1, std::nullopt;
-    const BlockKey evicted = cached_.front();
-    cached_.pop_front();
+    // By cross multiplication, and over all that is cached; of equals the one of the first class.
+    const auto wanted_less = [&](const BlockKey& a, const BlockKey& b) {
+      const size_t class_a = class_of(a), class_b = class_of(b);
+      const int64_t cross_a = idle(a) * seconds_[class_b], cross_b = idle(b) * seconds_[class_a];
+      return cross_a != cross_b ? cross_a > cross_b : class_a < class_b;
+    };
+    const auto least = std::min_element(cached_.begin(), cached_.end(), wanted_less);
+    const BlockKey evicted = *least;
+    cached_.erase(least);
     by_key_.erase(evicted);
     return evicted;
   }
   struct Entry {
     BlockId block;
     int references;
+    std::set<size_t> classes = {};  // that used it
+    int64_t released = 0;
   };
+  int64_t idle(const BlockKey& key) const { return now_ - by_key_.at(key).released; }
+  size_t class_of(const BlockKey& key) const {
+    const std::set<size_t>& used = by_key_.at(key).classes;
+    return *std::max_element(used.begin(), used.end(), [&](size_t a, size_t b) { return seconds_[a] < seconds_[b]; });
+  }
   int free_;
+  std::vector<int64_t> seconds_;
+  int64_t now_ = 0;
   std::list<BlockKey> cached_;  // oldest first
   std::map<BlockKey, Entry> by_key_;
 };
@@ -100,8 +144,10 @@ TEST(BlockPool, AgreesWithANaiveTwinUnderRandomOperations) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     Rng rng(seed);
     const int num_blocks = 1 + static_cast<int>(rng.below(12));
-    BlockPool pool(num_blocks);
-    NaivePool twin(num_blocks);
+    const std::vector<std::vector<int64_t>> classes = {{1}, {72, 168}, {168, 24, 1}};
+    const std::vector<int64_t>& seconds = classes[seed % classes.size()];
+    BlockPool pool(num_blocks, seconds);
+    NaivePool twin(num_blocks, seconds);
     struct Held {
       BlockId block;
       std::optional<BlockKey> key;
@@ -135,7 +181,7 @@ TEST(BlockPool, AgreesWithANaiveTwinUnderRandomOperations) {
           const auto known = twin.by_key_.find(key);
           ASSERT_EQ(pool.publish(it->block, key), known == twin.by_key_.end() ? it->block : known->second.block);
           if (known == twin.by_key_.end()) {
-            twin.by_key_[key] = {it->block, 1};
+            twin.by_key_[key] = {.block = it->block, .references = 1};
             it->key = key;
           }
           break;
@@ -145,12 +191,17 @@ TEST(BlockPool, AgreesWithANaiveTwinUnderRandomOperations) {
           const size_t i = rng.below(held.size());
           const Held h = held[i];
           held.erase(held.begin() + static_cast<ptrdiff_t>(i));
-          pool.release(h.block);
+          const size_t used = rng.below(seconds.size());
+          pool.release(h.block, static_cast<uint8_t>(used));
           if (!h.key) {
             twin.free_ += 1;
-          } else if (--twin.by_key_[*h.key].references == 0) {
-            twin.cached_.push_back(*h.key);
+            break;
           }
+          NaivePool::Entry& entry = twin.by_key_[*h.key];
+          entry.classes.insert(used);
+          if (--entry.references > 0) break;
+          entry.released = ++twin.now_;
+          twin.cached_.push_back(*h.key);
         }
       }
       pool.check_invariants();

@@ -13,6 +13,7 @@
 
 #include "core/cache_stats.h"
 #include "kv/block_key.h"
+#include "kv/retention.h"
 
 namespace deepinfer::kv {
 
@@ -21,7 +22,7 @@ enum class Tier : uint8_t { kRam, kDisk, kShared };  // shared: written by anoth
 // Under what a block is filed, beside its key.
 struct StoreTag {
   Digest256 tenant;       // tenant_folder()
-  uint8_t retention = 0;  // index of a retention class of the store
+  uint8_t retention = 0;  // index of a retention class
 };
 
 // Blocks of one chain on their way, in order. The consumer's side belongs to one thread; destroying it abandons the rest, whatever the

@@ -69,12 +69,6 @@ Result<> check_start(ByteReader& in, uint32_t magic, const char* wrong) {
   return {};
 }
 
-bool is_class_name(std::string_view name) {
-  return !name.empty() && name.size() <= kMaxClassName && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
-  });
-}
-
 bool is_number(std::string_view text) {
   return !text.empty() && text.size() <= 19 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
@@ -82,6 +76,12 @@ bool is_number(std::string_view text) {
 bool is_hex_digit(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }
 
 }  // namespace
+
+bool is_class_name(std::string_view name) {
+  return !name.empty() && name.size() <= kMaxClassName && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  });
+}
 
 void encode_segment_header(const SegmentHeader& header, std::span<std::byte, kSegmentHeaderBytes> out) {
   CHECK(is_class_name(header.retention_class));

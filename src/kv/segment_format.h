@@ -23,11 +23,12 @@ constexpr uint64_t kPage = io::kDiskPage;
 constexpr uint64_t to_pages(uint64_t bytes) { return (bytes + kPage - 1) / kPage; }
 constexpr uint32_t kMaxRowBytes = 64u << 20;  // bounds what one damaged header can make us read
 constexpr size_t kMaxClassName = 15;
+bool is_class_name(std::string_view name);  // 1 to kMaxClassName of a-z, 0-9, _ and -
 
 struct SegmentHeader {
   Digest256 model;   // namespace_of(): weights, computation, format; blocks of other models are nobody's business here
   Digest256 tenant;  // tenant_folder()
-  std::string retention_class;   // at most kMaxClassName bytes: a-z 0-9 _ -
+  std::string retention_class;   // is_class_name()
   int64_t bucket_unix_s = 0;     // blocks were written in the time bucket that begins here
   int64_t expires_unix_s = 0;    // from here on none of them is served
   uint64_t writer = 0;           // who wrote it; the name says so too

@@ -26,11 +26,6 @@
 
 namespace deepinfer::kv {
 
-struct RetentionClass {
-  std::string name;      // see SegmentHeader
-  int64_t seconds = 0;   // how long a block is kept at least; its segment goes at most a bucket later
-};
-
 struct StoreOptions {
   std::string dir;
   StoreFolder folder;                       // of that dir

@@ -29,13 +29,7 @@ uint32_t num_slots(const StoreOptions& options, size_t record_bytes) {
 Result<> check_options(const StoreOptions& o) {
   if (o.budget_bytes == 0) return Error{Code::kInvalidArgument, "the cache directory needs a budget (--cache-budget)"};
   if (o.block_bytes < 1 || o.block_bytes > kMaxRowBytes) return Error{Code::kInvalidArgument, "a block of " + std::to_string(o.block_bytes) + " bytes cannot be stored"};
-  if (o.classes.empty() || o.classes.size() > 64) return Error{Code::kInvalidArgument, "there must be 1 to 64 retention classes"};
-  for (const RetentionClass& c : o.classes) {
-    const bool named = !c.name.empty() && c.name.size() <= kMaxClassName &&
-                       c.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") == std::string::npos;
-    if (!named) return Error{Code::kInvalidArgument, "retention class '" + c.name + "': a name has 1 to 15 characters of a-z, 0-9, _ and -"};
-    if (c.seconds < 60) return Error{Code::kInvalidArgument, "retention class '" + c.name + "': less than a minute"};
-  }
+  DI_TRY(check_retention(o.classes));
   const uint64_t record = record_pages(static_cast<uint64_t>(o.block_bytes)) * kPage;
   if (o.budget_bytes < 8 * record) return Error{Code::kInvalidArgument, "a budget of " + std::to_string(o.budget_bytes) + " bytes holds not eight blocks of " + std::to_string(record)};
   return {};

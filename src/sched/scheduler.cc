@@ -145,7 +145,7 @@ void Scheduler::take_hits(Sequence& sequence) {
     if (block == kv::kNoBlock) break;
     const auto at = static_cast<size_t>(i);
     if (at < sequence.blocks.size()) {  // its own block, filled in part: somebody was faster
-      pool_.release(sequence.blocks[at]);
+      pool_.release(sequence.blocks[at], sequence.retention);
       sequence.blocks[at] = block;
     } else {
       sequence.blocks.push_back(block);
@@ -204,7 +204,7 @@ void Scheduler::preempt(Sequence& sequence) {
 
 // From the last to the first, so that a child is evicted before its parent.
 void Scheduler::release_blocks(Sequence& sequence) {
-  for (; !sequence.blocks.empty(); sequence.blocks.pop_back()) pool_.release(sequence.blocks.back());
+  for (; !sequence.blocks.empty(); sequence.blocks.pop_back()) pool_.release(sequence.blocks.back(), sequence.retention);
   sequence.num_published_blocks = 0;
   sequence.resume(0, options_.replay);
 }
@@ -224,7 +224,7 @@ void Scheduler::complete_step() {
       // Computed twice at the same time. Equal keys are equal bytes: go on with the one that is named, and need one block less.
       const kv::BlockId shared = pool_.acquire(key);
       CHECK(shared == first);
-      pool_.release(sequence.blocks[i]);
+      pool_.release(sequence.blocks[i], sequence.retention);
       sequence.blocks[i] = shared;
     }
     sequence.num_published_blocks = std::max(sequence.num_published_blocks, static_cast<int32_t>(num_full));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <set>
@@ -24,7 +25,7 @@ class Harness {
  public:
   Harness(SchedulerOptions options, int32_t num_blocks)
       : options_(options),
-        pool(num_blocks),
+        pool(num_blocks, kClassSeconds),
         scheduler(options, pool),
         arena_(static_cast<size_t>(num_blocks * kBlockTokens), 0),
         windows_(static_cast<size_t>(options.max_num_sequences)) {}
@@ -37,6 +38,7 @@ class Harness {
     } else {
       sequence->prepare_sibling(next_order_++, *first, max_tokens, kBlockTokens);
     }
+    sequence->retention = static_cast<uint8_t>(sequence->order % kClassSeconds.size());
     all.push_back(std::move(sequence));
     return *all.back();
   }
@@ -184,6 +186,7 @@ class Harness {
     }
   }
 
+  static constexpr std::array<int64_t, 2> kClassSeconds{168, 72};  // of retention classes
   std::vector<uint64_t> arena_;
   std::vector<std::map<int32_t, WindowRow>> windows_;  // by state slot: position to who ran it
   uint64_t next_order_ = 0;

@@ -44,6 +44,7 @@ struct Sequence {
   std::vector<TokenId> tokens;  // prompt, then output
   int32_t num_prompt_tokens = 0;
   std::vector<Media> media;     // in the prompt, ascending
+  uint8_t retention = 0;        // class under which its blocks are kept
   const Sequence* first_choice = nullptr;  // of whom it waits to find the prompt's blocks; outlives this
 
   int32_t num_ready_tokens = kAllReady;  // rows from here on wait for something, a picture's encoding mostly; others may change it between steps
