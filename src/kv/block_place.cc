@@ -8,7 +8,7 @@
 namespace deepinfer::kv {
 namespace {
 
-constexpr std::string_view kPrefix = "deepinfer:1:";
+constexpr std::string_view kPrefix = "deepinfer:2:";
 
 // The text up to the next space, which is taken away too.
 std::string_view take_word(std::string_view& rest) {
@@ -31,14 +31,16 @@ std::string index_key(const BlockKey& key) {
   return out;
 }
 
-std::string encode_place(const BlockPlace& place) { return fmt::format("{} {} {} {}", place.tenant, place.name, place.page, place.length); }
+std::string encode_place(const BlockPlace& place) {
+  return fmt::format("{} {} {} {} {}", place.tenant, place.name, place.page, place.length, place.written_after_s);
+}
 
 Result<BlockPlace> decode_place(std::string_view value) {
   BlockPlace place;
   place.tenant = take_word(value);
   place.name = take_word(value);
-  const bool numbers = parse_u32(take_word(value), place.page) && parse_u32(value, place.length);
-  if (!numbers || place.page == 0 || place.length == 0 || place.length > kMaxRowBytes || !is_folder_name(place.tenant) || !is_segment_name(place.name)) {
+  const bool numbers = parse_u32(take_word(value), place.page) && parse_u32(take_word(value), place.length) && parse_u32(value, place.written_after_s);
+  if (!numbers || place.page == 0 || place.length == 0 || place.length > kMaxRowBytes || place.written_after_s > INT32_MAX || !is_folder_name(place.tenant) || !is_segment_name(place.name)) {
     return Error{Code::kCorruption, "shared index: no place of a block"};
   }
   return place;

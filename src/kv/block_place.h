@@ -16,6 +16,7 @@ struct BlockPlace {
   std::string name;    // of the segment file in it
   uint32_t page = 0;   // where the record begins; at least 1
   uint32_t length = 0; // of its rows
+  uint32_t written_after_s = 0;  // FooterEntry's
   bool operator==(const BlockPlace&) const = default;
 };
 

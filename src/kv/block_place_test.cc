@@ -8,22 +8,23 @@ namespace deepinfer::kv {
 namespace {
 
 BlockPlace place() {
-  return {.tenant = std::string(31, '0') + "f", .name = "chat.1795000000.00000000a1b2c3d4.000007.seg", .page = 3, .length = 5000};
+  return {.tenant = std::string(31, '0') + "f", .name = "chat.1795000000.00000000a1b2c3d4.000007.seg", .page = 3, .length = 5000, .written_after_s = 77};
 }
 
 TEST(BlockPlace, TheBytesAreThoseOfTheDocument) {
   const std::string value = encode_place(place());
-  EXPECT_EQ(value, "0000000000000000000000000000000f chat.1795000000.00000000a1b2c3d4.000007.seg 3 5000");
+  EXPECT_EQ(value, "0000000000000000000000000000000f chat.1795000000.00000000a1b2c3d4.000007.seg 3 5000 77");
   const Result<BlockPlace> back = decode_place(value);
   ASSERT_TRUE(back);
   EXPECT_EQ(*back, place());
   BlockKey key;
   key.bytes.fill(0);
   key.bytes[31] = 0xff;
-  EXPECT_EQ(index_key(key), "deepinfer:1:" + std::string(31, '\0') + "\xff");
+  EXPECT_EQ(index_key(key), "deepinfer:2:" + std::string(31, '\0') + "\xff");
   BlockPlace longest = place();
   longest.name = "a23456789012345." + std::string(19, '9') + ".00000000a1b2c3d4." + std::string(19, '9') + ".seg";
   longest.page = longest.length = 64u << 20;
+  longest.written_after_s = INT32_MAX;
   EXPECT_LE(encode_place(longest).size(), io::KeyValues::kMaxValueBytes);
   EXPECT_TRUE(decode_place(encode_place(longest)));
 }
@@ -31,7 +32,7 @@ TEST(BlockPlace, TheBytesAreThoseOfTheDocument) {
 TEST(BlockPlace, NothingElsePasses) {
   const std::string good = encode_place(place());
   for (size_t i = 0; i < good.size(); ++i) {
-    EXPECT_FALSE(decode_place(good.substr(0, i)).has_value() && i < good.size() - 3) << i;  // a shorter number is a number
+    EXPECT_FALSE(decode_place(good.substr(0, i)).has_value() && i < good.size() - 1) << i;  // a shorter number is a number
     for (const char c : {'/', ' ', '\0', '\n', '\xff'}) {
       std::string bad = good;
       if (bad[i] == c) continue;
@@ -50,9 +51,10 @@ TEST(BlockPlace, NothingElsePasses) {
   EXPECT_TRUE(refused([](BlockPlace& p) { p.page = 0; }));
   EXPECT_TRUE(refused([](BlockPlace& p) { p.length = 0; }));
   EXPECT_TRUE(refused([](BlockPlace& p) { p.length = (64u << 20) + 1; }));
-  for (const char* bad : {"", " ", "   ", "a b c d", "1 2 3 4 5"}) EXPECT_FALSE(decode_place(bad)) << bad;
+  EXPECT_TRUE(refused([](BlockPlace& p) { p.written_after_s = uint32_t{1} << 31; }));
+  for (const char* bad : {"", " ", "   ", "a b c d e", "1 2 3 4 5"}) EXPECT_FALSE(decode_place(bad)) << bad;
   EXPECT_FALSE(decode_place(good + " "));
-  EXPECT_FALSE(decode_place(good + "0000000"));
+  EXPECT_FALSE(decode_place(good + "00000000"));
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ class BlockStore {
 
   struct Known {
     int32_t num_blocks = 0;  // the chain's first so many are here
-    int64_t age_s = 0;       // of the last of them, from its bucket on; 0: none
+    int64_t age_s = 0;       // since the last of them was written; 0: none
   };
   // Thread-safe and quick (no I/O). Counts as a use of what it finds: also of blocks that are served from memory, so that a prefix
   // that never leaves memory does not look forgotten here.

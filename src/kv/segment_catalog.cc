@@ -52,9 +52,10 @@ std::vector<SegmentId> SegmentCatalog::ids() const {
   return out;
 }
 
-void SegmentCatalog::add_block(SegmentId id, const BlockKey& key, uint32_t page, uint32_t length, int64_t last_use_s) {
+void SegmentCatalog::add_block(SegmentId id, const FooterEntry& block, int64_t last_use_s) {
   Segment& segment = at(id);
-  segment.head = index_.insert(key, id, page, length, static_cast<uint32_t>(last_use_s), segment.head);
+  segment.head = index_.insert({.key = block.key, .segment = id, .page = block.page, .written_after_s = block.written_after_s, .last_use = static_cast<uint32_t>(last_use_s)},
+                               segment.head);
   segment.num_blocks += 1;
   segment.use_sum_s += static_cast<double>(last_use_s);
 }

@@ -66,7 +66,7 @@ class SegmentCatalog {
   std::vector<SegmentId> ids() const;           // ascending
   size_t num_segments() const { return by_path_.size(); }
 
-  void add_block(SegmentId id, const BlockKey& key, uint32_t page, uint32_t length, int64_t last_use_s);
+  void add_block(SegmentId id, const FooterEntry& block, int64_t last_use_s);
   // A block of it was hit.
   void touch(uint32_t entry, int64_t now_s);
   // Forgets a segment and its blocks; returns how many blocks could be found until now.

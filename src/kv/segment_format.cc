@@ -14,7 +14,7 @@ namespace {
 constexpr uint32_t kSegmentMagic = 0x47534944;  // "DISG"
 constexpr uint32_t kRecordMagic = 0x52424944;   // "DIBR"
 constexpr uint32_t kTrailerMagic = 0x45534944;  // "DISE"
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 constexpr uint16_t kEncrypted = 1;
 constexpr size_t kCheckedBytes = 96;  // of a record's header: what comes before its checksums
 constexpr std::string_view kSuffix = ".seg";
@@ -172,6 +172,10 @@ bool rows_match(const RecordHeader& header, std::span<const std::byte> bytes, st
   return rows.size() == header.length && bytes.size() >= kCheckedBytes && xxh3_128({bytes.first(kCheckedBytes), rows}) == header.check;
 }
 
+uint32_t written_after(const SegmentHeader& segment, int64_t written_unix_s) {
+  return static_cast<uint32_t>(std::clamp<int64_t>(written_unix_s - segment.bucket_unix_s, 0, INT32_MAX));
+}
+
 std::vector<std::byte> encode_footer(std::span<const FooterEntry> entries, uint64_t footer_page) {
   const size_t footer_bytes = entries.size() * kFooterEntryBytes, padded = static_cast<size_t>(to_pages(footer_bytes) * kPage);
   std::vector<std::byte> out(padded + kPage);
@@ -180,6 +184,7 @@ std::vector<std::byte> encode_footer(std::span<const FooterEntry> entries, uint6
     footer.array(entry.key.bytes);
     footer.number(entry.page);
     footer.number(entry.length);
+    footer.number(entry.written_after_s);
   }
   const Check128 check = xxh3_128({footer.written()});
   Writer w{std::span<std::byte>(out).subspan(padded)};
@@ -228,6 +233,7 @@ Result<std::vector<FooterEntry>> decode_footer(const SegmentTrailer& trailer, st
     entry.key = take_digest(in);
     entry.page = in.u32();
     entry.length = in.u32();
+    entry.written_after_s = in.u32();
     if (entry.page == 0 || entry.length == 0 || entry.length > kMaxRowBytes || entry.page + record_pages(entry.length) > trailer.footer_page) {
       return corrupt("segment footer: range");
     }

@@ -62,10 +62,12 @@ bool rows_match(const RecordHeader& header, std::span<const std::byte> bytes, st
 
 struct FooterEntry {
   BlockKey key;
-  uint32_t page = 0;    // where the record begins
-  uint32_t length = 0;  // of its rows
+  uint32_t page = 0;             // where the record begins
+  uint32_t length = 0;           // of its rows
+  uint32_t written_after_s = 0;  // seconds from the segment's bucket to RecordHeader::written_unix_s
 };
-constexpr size_t kFooterEntryBytes = 40;
+constexpr size_t kFooterEntryBytes = 44;
+uint32_t written_after(const SegmentHeader& segment, int64_t written_unix_s);
 
 struct SegmentTrailer {
   uint32_t num_records = 0;

@@ -37,7 +37,7 @@ TEST(SegmentFormat, NoBitOfAHeaderMayDiffer) {
 TEST(SegmentFormat, ANewerVersionIsUnsupported) {
   std::array<std::byte, kSegmentHeaderBytes> bytes;
   encode_segment_header(header(), bytes);
-  bytes[4] = std::byte{2};
+  bytes[4] = std::byte{3};
   EXPECT_EQ(decode_segment_header(bytes).error().code, Code::kUnsupported);
 }
 
@@ -68,7 +68,7 @@ TEST(SegmentFormat, AFooterComesBackOrNothing) {
   std::vector<FooterEntry> entries;
   uint32_t page = 1;
   for (const BlockKey& key : chain_of(3, 150)) {
-    entries.push_back({.key = key, .page = page, .length = 5000});
+    entries.push_back({.key = key, .page = page, .length = 5000, .written_after_s = page * 7});
     page += 2;
   }
   std::vector<std::byte> bytes = encode_footer(entries, page);
@@ -83,6 +83,7 @@ TEST(SegmentFormat, AFooterComesBackOrNothing) {
   ASSERT_EQ(back->size(), 150u);
   EXPECT_EQ((*back)[149].key, entries[149].key);
   EXPECT_EQ((*back)[149].page, entries[149].page);
+  EXPECT_EQ((*back)[149].written_after_s, entries[149].written_after_s);
   EXPECT_FALSE(read(file_size + kPage));
   EXPECT_FALSE(read(file_size - kPage));
   EXPECT_FALSE(read(2 * kPage));

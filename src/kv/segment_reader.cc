@@ -44,7 +44,8 @@ Result<> read_more(io::File& file, SegmentContents& contents) {
     DI_TRY(const size_t n, file.read(contents.end_page * kPage, head));
     const Result<RecordHeader> header = decode_record_header(std::span(head).first(n));
     if (!header || contents.end_page * kPage + kRecordHeaderBytes + header->length > contents.status.size) break;
-    contents.entries.push_back({.key = header->key, .page = static_cast<uint32_t>(contents.end_page), .length = header->length});
+    contents.entries.push_back({.key = header->key, .page = static_cast<uint32_t>(contents.end_page), .length = header->length,
+                                .written_after_s = written_after(contents.header, header->written_unix_s)});
     contents.end_page += record_pages(header->length);
   }
   return {};

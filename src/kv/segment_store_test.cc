@@ -10,8 +10,6 @@
 namespace deepinfer::kv {
 namespace {
 
-constexpr int64_t kHour = 3600;
-
 TEST(SegmentStore, WhatWasPublishedIsFoundAgainAlsoAfterARestart) {
   StoreWorld world;
   world.open();
@@ -58,6 +56,31 @@ TEST(SegmentStore, AFullBacklogDropsAndCounts) {
   world.store->flush();
   EXPECT_EQ(world.known(chain), 4u);
   EXPECT_EQ(world.put(std::span(chain).subspan(4, 4)), 4u) << "the buffers are free again";
+}
+
+// How long ago the last block of a match was written: to the second, whoever wrote it and however its file was read.
+TEST(SegmentStore, AMatchIsAsOldAsItsLastBlock) {
+  StoreWorld a, b;
+  b.disk = a.disk;
+  b.time = a.time;
+  a.open();
+  b.open();
+  const auto chain = chain_of(1, 6);
+  const auto age = [&](StoreWorld& world, size_t count) { return world.store->find(std::span(chain).first(count)).age_s; };
+  a.put(std::span(chain).first(3));
+  a.time->advance(1234);
+  a.put(std::span(chain).subspan(3));
+  a.time->advance(100);
+  EXPECT_EQ(age(a, 3), 1334);
+  EXPECT_EQ(age(a, 6), 100);
+  b.store->maintain();
+  EXPECT_EQ(age(b, 3), 1334) << "of records that were walked";
+  EXPECT_EQ(age(b, 6), 100);
+  a.open();
+  EXPECT_EQ(age(a, 3), 1334) << "from a footer";
+  EXPECT_EQ(age(a, 6), 100);
+  EXPECT_EQ(a.get(chain), 6u);
+  EXPECT_EQ(age(a, 6), 100) << "to be read makes it no younger";
 }
 
 TEST(SegmentStore, FilesAreSealedAndSplitBySize) {
@@ -136,6 +159,7 @@ TEST(SegmentStore, HotBlocksOfADoomedSegmentAreCopiedForward) {
     world.time->advance(30);
     world.put(chain_of(i, 3));
     ASSERT_EQ(world.get(prefix), 2u) << "a prefix that everybody uses stays, round " << i;
+    ASSERT_EQ(world.store->find(prefix).age_s, 30 * (i + 1)) << "and is as old as it is";
   }
   EXPECT_GT(world.store->stats().evicted_blocks, 100u);
   EXPECT_GT(world.store->stats().copied_blocks, 0u);

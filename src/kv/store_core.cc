@@ -162,7 +162,7 @@ BlockStore::Known SegmentStore::Core::find(std::span<const BlockKey> chain) {
     if (!is_serving(segment, now)) break;
     catalog_.touch(entry, now);
     known.num_blocks += 1;
-    known.age_s = std::max<int64_t>(0, now - segment.header.bucket_unix_s);
+    known.age_s = std::max<int64_t>(0, now - segment.header.bucket_unix_s - catalog_.index().at(entry).written_after_s);
   }
   return known;
 }

@@ -38,7 +38,7 @@ class PageBuffer {
 struct FetchItem {
   BlockKey key;
   std::shared_ptr<SegmentFile> file;
-  uint32_t page = 0, length = 0;
+  uint32_t page = 0;
   Tier tier = Tier::kDisk;
 };
 
@@ -113,7 +113,7 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
     uint64_t num_bytes = 0;
 
     ActiveKey key() const { return {header.tenant, header.retention_class, header.bucket_unix_s}; }
-    void add(std::span<const std::byte> record, const BlockKey& block, uint32_t length);
+    void add(std::span<const std::byte> record, const FooterEntry& block);  // its page is not known yet
   };
 
   // store_core.cc
@@ -122,6 +122,8 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   void distrust_segment(const BlockKey& key) REQUIRES(mu_);
   bool is_serving(const Segment& segment, int64_t now) const REQUIRES(mu_);
   bool could_serve(const SegmentHeader& header) const;  // our model, format and cipher
+  uint32_t block_length() const { return static_cast<uint32_t>(options_.block_bytes); }
+  bool has_our_length(const FooterEntry& entry) const { return entry.length == block_length(); }  // else it is damaged: the format fixes it
   void log(const std::string& line) const;
 
   // store_write.cc

@@ -47,8 +47,7 @@ std::shared_ptr<FetchJob> SegmentStore::Core::fetch(std::span<const BlockKey> ch
       const Segment& segment = catalog_.at(entry.segment);
       if (!is_serving(segment, now)) break;
       catalog_.touch(i, now);
-      job->items.push_back({.key = key, .file = segment.file, .page = entry.page, .length = entry.length,
-                            .tier = segment.shared ? Tier::kShared : Tier::kDisk});
+      job->items.push_back({.key = key, .file = segment.file, .page = entry.page, .tier = segment.shared ? Tier::kShared : Tier::kDisk});
     }
     stats_.num_fetches += 1;
     if (stopping_ || jobs_.size() >= kMaxJobs) refused = CacheMiss::kBusy;
@@ -129,15 +128,12 @@ bool SegmentStore::Core::deliver(FetchJob& job, FetchJob::Chunk chunk, std::opti
 
 // How many records from `first` on lie one after the other in one file and fit a buffer.
 size_t SegmentStore::Core::run_length(const FetchJob& job, size_t first) const {
-  const size_t capacity = std::max(kReadBytes, record_bytes_);
-  uint64_t bytes = record_pages(job.items[first].length) * kPage;
+  const size_t capacity = std::max(kReadBytes, record_bytes_) / record_bytes_;
   size_t count = 1;
-  for (; first + count < job.items.size(); ++count) {
+  for (; first + count < job.items.size() && count < capacity; ++count) {
     const FetchItem& last = job.items[first + count - 1];
     const FetchItem& next = job.items[first + count];
-    const uint64_t more = record_pages(next.length) * kPage;
-    if (next.file != last.file || next.page != last.page + record_pages(last.length) || bytes + more > capacity) break;
-    bytes += more;
+    if (next.file != last.file || next.page != last.page + record_bytes_ / kPage) break;
   }
   return count;
 }
@@ -153,14 +149,8 @@ std::optional<CacheMiss> SegmentStore::Core::read_run(const FetchJob& job, size_
     distrust(begin, cause);
     return cause;
   }
-  uint64_t bytes = 0;
-  for (size_t i = first; i < first + count; ++i) bytes += record_pages(job.items[i].length) * kPage;
-  if (bytes > chunk.buffer->bytes().size()) {  // an index entry that promises more than a block
-    distrust(begin, CacheMiss::kCorrupt);
-    return CacheMiss::kCorrupt;
-  }
   const int64_t begin_ns = steady_ns();
-  const Result<size_t> n = (*file)->read(begin.page * kPage, chunk.buffer->bytes().first(bytes));
+  const Result<size_t> n = (*file)->read(begin.page * kPage, chunk.buffer->bytes().first(count * record_bytes_));
   const double seconds = static_cast<double>(std::max<int64_t>(1, steady_ns() - begin_ns)) * 1e-9;
   reading.reset();
   if (!n) {
@@ -177,18 +167,17 @@ std::optional<CacheMiss> SegmentStore::Core::read_run(const FetchJob& job, size_
   size_t offset = 0;
   for (size_t i = first; i < first + count; ++i) {
     const FetchItem& item = job.items[i];
-    const size_t length = record_pages(item.length) * kPage;
-    const bool there = offset + kRecordHeaderBytes + item.length <= *n;
-    const std::span<std::byte> record = chunk.buffer->bytes().subspan(offset, std::min(length, *n - std::min(*n, offset)));
+    const bool there = offset + kRecordHeaderBytes + block_length() <= *n;
+    const std::span<std::byte> record = chunk.buffer->bytes().subspan(offset, std::min(record_bytes_, *n - std::min(*n, offset)));
     CacheMiss cause = CacheMiss::kShort;
     if (there) {
       cause = CacheMiss::kCorrupt;
-      const Result<RecordView> view = check_record(record, item.key, item.length);
-      const bool opens = view && item.length == static_cast<uint64_t>(options_.block_bytes) && view->header.encrypted == options_.cipher.has_value() &&
+      const Result<RecordView> view = check_record(record, item.key, block_length());
+      const bool opens = view && view->header.encrypted == options_.cipher.has_value() &&
                          (!options_.cipher || options_.cipher->decrypt(view->header, view->rows));
       if (opens) {
         chunk.rows.push_back(view->rows);
-        offset += length;
+        offset += record_bytes_;
         const MutexLock lock(mu_);
         (item.tier == Tier::kShared ? stats_.hit_blocks_shared : stats_.hit_blocks_disk) += 1;
         continue;

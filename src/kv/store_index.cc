@@ -21,8 +21,8 @@ uint32_t StoreIndex::find(const BlockKey& key) const {
   }
 }
 
-uint32_t StoreIndex::insert(const BlockKey& key, uint32_t segment, uint32_t page, uint32_t length, uint32_t last_use, uint32_t head) {
-  const uint32_t old = find(key);
+uint32_t StoreIndex::insert(const Block& block, uint32_t head) {
+  const uint32_t old = find(block.key);
   if (old != kNone) forget(old);
   reserve(num_named_ + 1);
   uint32_t entry = free_;
@@ -34,8 +34,8 @@ uint32_t StoreIndex::insert(const BlockKey& key, uint32_t segment, uint32_t page
     if (entry >> kChunkBits == chunks_.size()) chunks_.push_back(std::make_unique<Entry[]>(size_t{1} << kChunkBits));
   }
   Entry& made = at(entry);
-  made = {.key = key, .segment = segment, .page = page, .next = head, .last_use = last_use};
-  made.length = length & 0x7fffffff;  // kMaxRowBytes is far below
+  made = {.key = block.key, .segment = block.segment, .page = block.page, .next = head, .last_use = block.last_use};
+  made.written_after_s = block.written_after_s & 0x7fffffff;
   place(entry);
   num_named_ += 1;
   return entry;

@@ -1,4 +1,4 @@
-// kv/store_index.h: from block key to place on disk, for millions of blocks: at most 64 bytes of memory each. Entries lie in chunks that
+// kv/store_index.h: from block key to place on disk, for millions of blocks of one length: at most 64 bytes of memory each. Entries lie in chunks that
 // never move; a table of 32-bit slots finds them (open addressing, linear probing, whole keys compared). A segment's entries form a
 // list, so that dropping a file takes time in its own blocks alone. Not thread-safe; its owner locks.
 // The alternative that lost: std::unordered_map, about 110 bytes a block.
@@ -20,7 +20,7 @@ class StoreIndex {
     BlockKey key;
     uint32_t segment = kNone;  // the owner's number of the file
     uint32_t page = 0;         // where the record begins
-    uint32_t length : 31 = 0;  // of its rows
+    uint32_t written_after_s : 31 = 0;  // FooterEntry's
     uint32_t was_hit : 1 = 0;  // since it was written, as far as this process knows
     uint32_t next = kNone;     // in the segment's list
     uint32_t last_use = 0;     // written or hit: seconds on the owner's scale
@@ -41,9 +41,13 @@ class StoreIndex {
   Entry& at(uint32_t entry) { return chunks_[entry >> kChunkBits][entry & kChunkMask]; }
   const Entry& at(uint32_t entry) const { return chunks_[entry >> kChunkBits][entry & kChunkMask]; }
 
+  struct Block {
+    BlockKey key;
+    uint32_t segment, page, written_after_s, last_use;
+  };
   // Adds an entry to the list that begins at `head` (kNone: empty) and returns it: the new head. From now on it answers to its key; one
   // that did before stays in its own list without a name.
-  uint32_t insert(const BlockKey& key, uint32_t segment, uint32_t page, uint32_t length, uint32_t last_use, uint32_t head);
+  uint32_t insert(const Block& block, uint32_t head);
   // The entry no longer answers to its key; it stays in its list.
   void forget(uint32_t entry);
   // Removes all entries of a list; returns how many of them answered to their keys.

@@ -24,7 +24,7 @@ TEST(StoreIndex, AgreesWithAMap) {
       const auto segment = static_cast<uint32_t>(rng.below(heads.size()));
       const uint64_t dice = rng.below(100);
       if (dice < 80) {
-        heads[segment] = index.insert(keys[key], segment, static_cast<uint32_t>(i), 7, 0, heads[segment]);
+        heads[segment] = index.insert({.key = keys[key], .segment = segment, .page = static_cast<uint32_t>(i), .written_after_s = 7, .last_use = 0}, heads[segment]);
         twin[key] = {segment, static_cast<uint32_t>(i)};
       } else if (dice < 98) {
         const uint32_t entry = index.find(keys[key]);
@@ -57,7 +57,7 @@ TEST(StoreIndex, TakesAtMost64BytesABlock) {
     BlockKey key;
     const uint64_t word = i * 0x9E3779B97F4A7C15;
     std::memcpy(key.bytes.data(), &word, 8);
-    head = index.insert(key, 1, static_cast<uint32_t>(i), 1, 0, head);
+    head = index.insert({.key = key, .segment = 1, .page = static_cast<uint32_t>(i), .written_after_s = 1, .last_use = 0}, head);
     if (i <= 100'000) continue;
     ASSERT_LE(index.memory_bytes(), 64 * (i + 1) + (size_t{52} << 14));  // one chunk that is begun
   }

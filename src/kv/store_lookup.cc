@@ -17,7 +17,7 @@ void SegmentStore::Core::tell_index(const Active& active, std::span<const Footer
   if (index_ == nullptr) return;
   const std::string tenant = folder_name(active.header.tenant), name = segment_name(active.header);
   for (const FooterEntry& entry : entries) {
-    index_->tell(entry.key, {.tenant = tenant, .name = name, .page = entry.page, .length = entry.length}, active.header.expires_unix_s - now);
+    index_->tell(entry.key, {.tenant = tenant, .name = name, .page = entry.page, .length = entry.length, .written_after_s = entry.written_after_s}, active.header.expires_unix_s - now);
   }
 }
 
@@ -30,7 +30,7 @@ size_t SegmentStore::Core::take_places(std::span<const IndexClient::Found> found
 
 // Puts a place into the catalog, unless we know better. False: it cannot be right.
 bool SegmentStore::Core::take_place(const BlockKey& key, const BlockPlace& place) {
-  if (place.length != static_cast<uint64_t>(options_.block_bytes)) return false;
+  if (place.length != block_length()) return false;
   const SegmentPath where{.model = folder_name(options_.model), .tenant = place.tenant, .name = place.name};
   const std::string path = where.path(options_.dir);
   bool is_new;
@@ -46,7 +46,7 @@ bool SegmentStore::Core::take_place(const BlockKey& key, const BlockPlace& place
   const Segment& segment = catalog_.at(id);
   // What we wrote or read ourselves up to there holds no such block, or one that turned out bad.
   if (!is_serving(segment, now_s()) || segment.state == Segment::State::kActive || place.page < segment.end_page) return false;
-  catalog_.add_block(id, key, place.page, place.length, segment.last_use_s);
+  catalog_.add_block(id, {.key = key, .page = place.page, .length = place.length, .written_after_s = place.written_after_s}, segment.last_use_s);
   return true;
 }
 

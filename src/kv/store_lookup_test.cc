@@ -15,8 +15,6 @@
 namespace deepinfer::kv {
 namespace {
 
-constexpr int64_t kHour = 3600;
-
 // Two processes; `b` looks at the directory only when a test says so.
 struct TwoStores {
   TwoStores() {
@@ -46,7 +44,9 @@ TEST(SharedIndex, WhatOneWroteAnotherFindsWithoutLooking) {
   two.a.put(chain);
   EXPECT_EQ(two.index->items().size(), 6u);
   EXPECT_EQ(two.b.known(chain), 0u);
+  two.a.time->advance(77);
   EXPECT_EQ(two.ask(chain), 6u);
+  EXPECT_EQ(two.b.store->find(chain).age_s, 77);
   EXPECT_EQ(two.stats().found_blocks, 6u);
   Tier tier = Tier::kRam;
   EXPECT_EQ(two.b.get(chain, &tier), 6u);

@@ -186,7 +186,7 @@ void SegmentStore::Core::add_segment(Segment segment, std::span<const FooterEntr
     // What is here already stays: it was compared before, or will go later.
     const uint32_t known = index.find(entries[i].key);
     if (known != StoreIndex::kNone && catalog_.at(index.at(known).segment).expires_s >= expires_s) continue;
-    catalog_.add_block(id, entries[i].key, entries[i].page, entries[i].length, last_use_s);
+    if (has_our_length(entries[i])) catalog_.add_block(id, entries[i], last_use_s);
   }
 }
 
@@ -204,6 +204,7 @@ void SegmentStore::Core::refresh(const std::string& path, const io::FileStatus& 
     segment.last_use_s = std::max(segment.last_use_s, std::min(now_s(), status.changed_unix_s));
     grew = segment.indexed && segment.size != status.size;
     if (!grew && segment.state != Segment::State::kGrowing) return;
+    contents.header = segment.header;
     contents.end_page = segment.end_page;
   }
   if (grew) {
@@ -219,7 +220,7 @@ void SegmentStore::Core::refresh(const std::string& path, const io::FileStatus& 
   segment.end_page = contents.end_page;
   segment.state = alive && !contents.sealed ? Segment::State::kGrowing : Segment::State::kSealed;
   for (const FooterEntry& entry : contents.entries) {
-    if (catalog_.index().find(entry.key) == StoreIndex::kNone) catalog_.add_block(id, entry.key, entry.page, entry.length, segment.last_use_s);
+    if (catalog_.index().find(entry.key) == StoreIndex::kNone && has_our_length(entry)) catalog_.add_block(id, entry, segment.last_use_s);
   }
 }
 
@@ -311,8 +312,8 @@ bool SegmentStore::Core::evict_one() {
 // used does not make a block younger.
 std::vector<SegmentStore::Core::Group> SegmentStore::Core::save_hot(const std::string& victim, int64_t hot_since_s) {
   struct Hot {
-    uint32_t last_use, page, length;
-    BlockKey key;
+    uint32_t last_use;
+    FooterEntry block;
   };
   std::vector<Hot> hot;
   SegmentHeader header;
@@ -329,24 +330,23 @@ std::vector<SegmentStore::Core::Group> SegmentStore::Core::save_hot(const std::s
     for (uint32_t i = segment.head; i != StoreIndex::kNone; i = catalog_.index().at(i).next) {
       const StoreIndex::Entry& entry = catalog_.index().at(i);
       if (!entry.was_hit || entry.last_use <= hot_since_s || catalog_.index().find(entry.key) != i) continue;
-      hot.push_back({entry.last_use, entry.page, entry.length, entry.key});
+      hot.push_back({entry.last_use, {.key = entry.key, .page = entry.page, .length = block_length(), .written_after_s = entry.written_after_s}});
     }
   }
-  std::sort(hot.begin(), hot.end(), [](const Hot& a, const Hot& b) { return std::pair(b.last_use, a.page) < std::pair(a.last_use, b.page); });
+  std::sort(hot.begin(), hot.end(), [](const Hot& a, const Hot& b) { return std::pair(b.last_use, a.block.page) < std::pair(a.last_use, b.block.page); });
   if (hot.empty()) return {};
   const Result<std::shared_ptr<io::File>> file = segment_file->open(*disk_);
   if (!file) return {};
   std::vector<Group> groups(1);
   groups[0].header = header;
-  for (const Hot& block : hot) {
-    const uint64_t bytes = record_pages(block.length) * kPage;
-    if (groups[0].num_bytes + bytes > allowed) break;
-    PageBuffer buffer(bytes);
+  for (const auto& [last_use, block] : hot) {
+    if (groups[0].num_bytes + record_bytes_ > allowed) break;
+    PageBuffer buffer(record_bytes_);
     const Result<size_t> n = (*file)->read(block.page * kPage, buffer.bytes());
     if (!n || !check_record(buffer.bytes().first(*n), block.key, block.length)) continue;
     std::memset(buffer.bytes().data() + *n, 0, buffer.bytes().size() - *n);
-    groups[0].add(buffer.bytes(), block.key, block.length);
-    groups[0].last_uses.push_back(block.last_use);
+    groups[0].add(buffer.bytes(), block);
+    groups[0].last_uses.push_back(last_use);
     groups[0].storage.push_back(std::move(buffer));
   }
   return groups[0].records.empty() ? std::vector<Group>() : std::move(groups);

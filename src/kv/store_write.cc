@@ -21,9 +21,9 @@ std::string folder_of(const std::string& path) { return path.substr(0, path.find
 
 }  // namespace
 
-void SegmentStore::Core::Group::add(std::span<const std::byte> record, const BlockKey& block, uint32_t length) {
+void SegmentStore::Core::Group::add(std::span<const std::byte> record, const FooterEntry& block) {
   records.push_back(record);
-  entries.push_back({.key = block, .length = length});
+  entries.push_back(block);
   num_bytes += record.size();
 }
 
@@ -81,7 +81,7 @@ std::vector<SegmentStore::Core::Group> SegmentStore::Core::make_groups(int64_t n
       groups.push_back({.header = std::move(segment)});
       group = groups.end() - 1;
     }
-    group->add(record, queued.key, header.length);
+    group->add(record, {.key = queued.key, .length = header.length, .written_after_s = written_after(group->header, now)});
   }
   return groups;
 }
@@ -127,8 +127,7 @@ Result<> SegmentStore::Core::append(Group& group) {
     segment.last_use_s = std::max(segment.last_use_s, now);
     catalog_.set_allocated(active->id, status ? status->allocated_bytes : page * kPage);
     for (size_t i = 0; i < group.entries.size(); ++i) {
-      const FooterEntry& entry = group.entries[i];
-      catalog_.add_block(active->id, entry.key, entry.page, entry.length, group.last_uses.empty() ? now : group.last_uses[i]);
+      catalog_.add_block(active->id, group.entries[i], group.last_uses.empty() ? now : group.last_uses[i]);
       if (!group.last_uses.empty()) catalog_.index().at(segment.head).was_hit = 1;
     }
   }

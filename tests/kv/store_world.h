@@ -28,6 +28,7 @@ class ManualTime final : public TimeSource {
   std::atomic<int64_t> wall = 1'795'000'000, boot = 1;  // background threads read them
 };
 
+constexpr int64_t kHour = 3600;
 constexpr int64_t kBlockBytes = 5000;  // two pages a record, and not a whole number of them
 constexpr uint64_t kRecordPages = 2;
 
