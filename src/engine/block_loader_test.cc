@@ -301,6 +301,10 @@ TEST(EngineWithStore, AHangingReadDelaysItsOwnRequestAlone) {
   ASSERT_EQ(num_hanging.load(), 1);
   const ChoiceResult meanwhile = machine.answer(other);
   EXPECT_TRUE(meanwhile.same_output(cold_other));
+  auto unknown = std::make_shared<Collect>(1);
+  ASSERT_TRUE(machine.engine->submit(kept_request(60, 8, 70), unknown));
+  EXPECT_TRUE(unknown->wait());
+  EXPECT_EQ(unknown->choices[0].usage.cached_tokens, 0) << "what nobody has stored is not waited for";
   EXPECT_TRUE(slow->wait());
   EXPECT_TRUE(slow->choices[0].same_output(cold));
   EXPECT_EQ(slow->choices[0].usage.disk_tokens, 0);

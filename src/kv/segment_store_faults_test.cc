@@ -420,6 +420,48 @@ TEST(StoreFaults, AReadThatNeverReturnsIsLateAndHoldsNobodyUp) {
   EXPECT_EQ(second.take(*world.store->fetch(chain, second.wake()), chain, std::chrono::seconds(60)), 4u) << "it came back";
 }
 
+// What a request has matched is in use from then on: room for what is stored meanwhile is made elsewhere.
+TEST(StoreFaults, WhatIsBeingFetchedIsNotEvicted) {
+  BackgroundWorld world;
+  world.options.budget_bytes = uint64_t{1} << 20;
+  world.options.num_fetch_threads = 1;
+  world.open();
+  const auto old = chain_of(1, 30);  // in several files
+  for (const BlockKey& key : old) ASSERT_TRUE(world.publish(key));
+  ASSERT_TRUE(world.wait_known(old, 30));
+  for (int32_t i = 2; i < 12; ++i) {
+    world.time->advance(600);
+    ASSERT_TRUE(world.publish(chain_of(i, 1)[0]));
+    ASSERT_TRUE(world.wait_known(chain_of(i, 1), 1));
+  }
+  std::mutex mu;
+  std::condition_variable released;
+  bool hang = true;
+  std::atomic<int> num_reads{0};
+  world.disk->set_fault([&](const Access& access) -> Result<> {
+    if (access.op != Op::kRead || !is_segment(access) || num_reads.fetch_add(1) > 0) return {};  // hot blocks are read and copied meanwhile
+    std::unique_lock lock(mu);
+    released.wait(lock, [&] { return !hang; });
+    return {};
+  });
+  Waiter waiter;
+  const auto fetch = world.store->fetch(old, waiter.wake());
+  while (num_reads == 0) std::this_thread::yield();  // in its first file; the others are not open yet
+  for (int32_t i = 100; i < 137; ++i) {
+    world.time->advance(10);
+    const auto chain = chain_of(i, 2);
+    for (const BlockKey& key : chain) ASSERT_TRUE(world.publish(key));
+    ASSERT_TRUE(world.wait_known(chain, 2));
+  }
+  EXPECT_GT(world.store->stats().evicted_segments, 0u);
+  {
+    const std::lock_guard lock(mu);
+    hang = false;
+  }
+  released.notify_all();
+  EXPECT_EQ(waiter.take(*fetch, old, std::chrono::seconds(60)), 30u);
+}
+
 TEST(StoreFaults, ASlowConsumerBoundsWhatIsRead) {
   BackgroundWorld world;
   world.options.staging_bytes = 1;  // the least: a buffer a thread and one more
