@@ -84,7 +84,9 @@ Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const 
   std::string identity = weights_identity(path, options);
   Digest256 secret = random_256();
   DI_TRY(std::vector<kv::RetentionClass> classes, parse_retention(flags.cache.retention));
-  if (!flags.cache.wanted() && !flags.cache.cache_index.empty()) return Error{Code::kInvalidArgument, "--cache-index tells of a directory; give --cache-dir too"};
+  if (!flags.cache.wanted()) {
+    DI_TRY(flags.cache.check_unwanted());
+  }
   if (flags.cache.wanted()) {
     DI_TRY(const OpenCache cache, open_cache(flags.cache));
     DI_TRY(identity, weights_digest(path, cache, flags.cache.cache_dir, served->workers->size()));

@@ -28,6 +28,10 @@ def question(number, turns=1):
     return {"model": "tiny-qwen3-Q8_0", "messages": messages, "temperature": 1, "seed": 11, "max_tokens": 40 * turns, "logprobs": True}
 
 
+def tiers_of(response):
+    return {k: int(v) for k, v in re.findall(r"([a-z-]+)=(\d+)", response.getheader("x-deepinfer-cache", ""))}
+
+
 def ask(server, body):
     """Choices, usage, and what x-deepinfer-cache says."""
     with contextlib.closing(server.connect()) as connection:
@@ -35,8 +39,7 @@ def ask(server, body):
         response = connection.getresponse()
         answer = json.loads(response.read())
         assert response.status == 200, answer
-        tiers = {k: int(v) for k, v in re.findall(r"([a-z-]+)=(\d+)", response.getheader("x-deepinfer-cache", ""))}
-        return answer["choices"], answer["usage"], tiers
+        return answer["choices"], answer["usage"], tiers_of(response)
 
 
 class CacheCase(unittest.TestCase):
@@ -86,14 +89,24 @@ class CacheTest(CacheCase):
             self.assertEqual(tiers["disk"], 0)
         self.assertEqual(server.end(), 0)
         server = self.start()
+        seen = []
         for n in range(3):
             usage, tiers = self.check(server, n)
+            seen.append((usage, tiers))
             self.assertGreater(tiers["disk"] + tiers["ram"], 100, tiers)
             self.assertEqual(tiers["ram"] + tiers["disk"] + tiers["shared"], usage["prompt_tokens_details"]["cached_tokens"])
             self.assertEqual(tiers["computed"], usage["prompt_cache_miss_tokens"])
         self.assertGreater(sum(self.metric(server, "deepinfer_cache_hit_blocks_total")), 3)
+        self.check_ledger(server, seen)
         usage, tiers = self.check(server, 0)
         self.assertEqual(tiers["disk"], 0, "from memory the second time")
+
+    def check_ledger(self, server, seen):
+        """What requests were told adds up to what /metrics counts."""
+        self.assertEqual(self.metric(server, "deepinfer_prompt_tokens_total"), [sum(usage["prompt_tokens"] for usage, _ in seen)])
+        self.assertEqual(self.metric(server, "deepinfer_prefix_cache_hit_tokens_total"), [sum(usage["prompt_tokens_details"]["cached_tokens"] for usage, _ in seen)])
+        block_tokens = self.metric(server, "deepinfer_kv_block_tokens")[0]
+        self.assertEqual(sum(self.metric(server, "deepinfer_cache_hit_blocks_total")) * block_tokens, sum(tiers["disk"] + tiers["shared"] for _, tiers in seen))
 
     def test_two_servers_share_a_directory(self):
         first, second = self.start(), self.start()
@@ -159,6 +172,11 @@ class CacheTest(CacheCase):
         self.assertNotIn("\r", text.stderr, "plain lines in a pipe")
         self.assertEqual(e2e.run("cache", "stat", self.folder).returncode, 1)
 
+    def test_flags_that_need_a_directory(self):
+        for flags in (["--cache-index", "redis://127.0.0.1"], ["--cache-budget", "1GiB"], ["--cache-key-file", "/nowhere"]):
+            told = e2e.run("serve", e2e.TINY, "--threads", "1", *flags)
+            self.assertEqual((told.returncode, flags[0] in told.stderr, "--cache-dir" in told.stderr), (2, True, True), told.stderr)
+
     def test_warm(self):
         path = os.path.join(self.folder, "text.txt")
         with open(path, "w") as f:
@@ -201,7 +219,7 @@ class Redis:
     def fill_with_rubbish(self):
         """Every key gets another value: of another key, of another type, none at all, too long, cut."""
         self.run("EVAL", """
-            local keys = redis.call('keys', 'deepinfer:1:*')
+            local keys = redis.call('keys', 'deepinfer:2:*')
             for i, key in ipairs(keys) do
               local value = redis.call('get', keys[#keys + 1 - i])
               redis.call('del', key)
@@ -209,7 +227,7 @@ class Redis:
               elseif i % 5 == 1 and value then redis.call('set', key, value)
               elseif i % 5 == 2 then redis.call('set', key, string.rep('y', 1000000))
               elseif i % 5 == 3 and value then redis.call('set', key, string.sub(value, 1, -7))
-              else redis.call('set', key, '../../x ../x.seg 1 1') end
+              else redis.call('set', key, '../../x ../x.seg 1 1 1') end
             end""", "0")
 
     def signal(self, number):
@@ -295,8 +313,6 @@ class IndexTest(CacheCase):
         self.assertEqual(json.loads(e2e.run("cache", "verify", self.dir, "--json").stdout)["bad_blocks"], 0)
 
     def test_wrong_usage(self):
-        told = e2e.run("serve", e2e.TINY, "--threads", "1", "--cache-index", self.redis.url)
-        self.assertEqual((told.returncode, "--cache-dir" in told.stderr), (2, True), told.stderr)
         told = e2e.run("serve", e2e.TINY, "--threads", "1", "--cache-dir", self.dir, "--cache-index", "rediss://h")
         self.assertEqual((told.returncode, "redis://HOST" in told.stderr), (2, True), told.stderr)
 
