@@ -187,6 +187,50 @@ class CacheTest(CacheCase):
         self.assertGreater(json.loads(again.stdout)[0]["cached_tokens"], 100, again.stdout + again.stderr)
 
 
+class NanoCacheTest(CacheCase):
+    """DeepSeek-V4.1: blocks of 128 tokens, and windows that no block holds, which are replayed after a hit from wherever it comes."""
+
+    @classmethod
+    def setUpClass(cls):
+        with open(os.path.join(e2e.NANO, "goldens.json")) as f:
+            prompts = [case["prompt"] for case in json.load(f)["cases"]]
+        cls.prompt = [token for prompt in prompts for token in prompt][:700]
+        assert len(cls.prompt) == 700
+
+    def complete(self, server):
+        body = {"model": "nano", "prompt": self.prompt, "temperature": 0, "max_tokens": 24, "logprobs": 2}
+        with contextlib.closing(server.connect()) as connection:
+            connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
+            response = connection.getresponse()
+            answer = json.loads(response.read())
+            self.assertEqual(response.status, 200, answer)
+            return answer["choices"], tiers_of(response)
+
+    def answers(self, flags):
+        """Cold and from memory, and from disk after a restart, with what each found where."""
+        def start():
+            server = e2e.Server(None, "--cache-dir", self.dir, "--cache-budget", "64MiB", *flags)
+            self.servers.append(server)
+            return server
+
+        server = start()
+        cold, (memory, found) = self.complete(server)[0], self.complete(server)
+        self.assertEqual((found["ram"], found["disk"]), (640, 0))
+        self.assertEqual(server.end(), 0)
+        disk, found = self.complete(start())
+        self.assertEqual((found["ram"], found["disk"]), (0, 640))
+        return cold, memory, disk
+
+    def test_a_restart_goes_on_like_memory(self):
+        _, memory, disk = self.answers([])
+        self.assertEqual(disk, memory)
+
+    def test_without_replay_a_restart_changes_nothing(self):
+        cold, memory, disk = self.answers(["--no-replay"])
+        self.assertEqual(memory, cold)
+        self.assertEqual(disk, cold)
+
+
 class Redis:
     """A real redis-server on a free port; also killed, stopped and fed."""
 
