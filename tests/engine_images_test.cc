@@ -127,11 +127,12 @@ TEST(EngineImages, ProbabilitiesMeetTheReference) {
   const Golden golden;
   for (const int32_t budget : {512, 7}) {
     SCOPED_TRACE(budget);
-    EXPECT_LE(median_difference(golden, "prompt", {"a"}, budget, true), 0.02);
-    EXPECT_LE(median_difference(golden, "prompt2", {"b", "a"}, budget, true), 0.02);
+    // Behind a row of the picture in `prompt` in which one bf16 number falls the other way (v41_image_test); `prompt2` has none before its end.
+    EXPECT_LE(median_difference(golden, "prompt", {"a"}, budget, true), 0.1);
+    EXPECT_LE(median_difference(golden, "prompt2", {"b", "a"}, budget, true), 1e-3);
     // With rows computed here, .006 apart from the reference's, its own variants differ by .1 (RMS) in what they say behind pictures.
-    EXPECT_LE(median_difference(golden, "prompt", {"a"}, budget, false), 0.3);
-    EXPECT_LE(median_difference(golden, "prompt2", {"b", "a"}, budget, false), 0.3);
+    EXPECT_LE(median_difference(golden, "prompt", {"a"}, budget, false), 0.35);
+    EXPECT_LE(median_difference(golden, "prompt2", {"b", "a"}, budget, false), 0.35);
   }
 }
 

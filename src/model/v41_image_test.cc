@@ -178,8 +178,12 @@ TEST_P(ImagePrompts, LogitsMeetTheReferenceAndChunksChangeNothing) {
     for (size_t i = row * vocab; i < (row + 1) * vocab; ++i) w = std::fmax(w, std::fabs(logits[i] - prompt.logits[i]));
     worst.push_back(w);
   }
+  // Exact, pictures included, up to the first bf16 number that falls the other way near a tie (one of a picture's rows in `prompt`, the last row in
+  // `prompt2`); all that look back at it move by some hundredths. The faults that the golden's README tells of move the median by .16 and more.
+  const auto first_flip = std::find_if(worst.begin(), worst.end(), [](double w) { return w > 1e-5; });
+  EXPECT_GE(first_flip - worst.begin(), static_cast<ptrdiff_t>(worst.size() / 2));
   std::nth_element(worst.begin(), worst.begin() + static_cast<ptrdiff_t>(worst.size() / 2), worst.end());
-  EXPECT_LE(worst[worst.size() / 2], 0.02);
+  EXPECT_LE(worst[worst.size() / 2], 0.1);
   for (const size_t chunk : {size_t{1}, size_t{3}, size_t{8}}) EXPECT_EQ(run(*model, prompt, chunk), logits) << chunk;  // a picture crosses chunks and windows
 
   // Without its pictures the same ids mean something else.
