@@ -70,6 +70,8 @@ TEST_F(ProviderCache, OnlyMarkedEndsAreStoredAndWhatIsNewIsWritten) {
   EXPECT_EQ(read_and_written(rule), std::pair(1024.0, (25.0 + 9 + 28) * kHostedBlock));
   ask(4, 20, 8, 1, "one", 0);                                // goes on behind the end of the first one
   EXPECT_EQ(read_and_written(rule), std::pair(1024.0 + 1600, (25.0 + 9 + 28 + 3) * kHostedBlock));
+  ask(5, 16, 0, 5, "three");                                 // the least length itself is written
+  EXPECT_EQ(read_and_written(rule), std::pair(1024.0 + 1600, (25.0 + 9 + 28 + 3 + 16) * kHostedBlock));
 }
 
 }  // namespace

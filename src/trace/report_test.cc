@@ -33,6 +33,51 @@ TEST_F(Reports, ARetentionIncludesItsLastInstant) {
   EXPECT_EQ(hit(at, "1h"), 2 * 1280);
 }
 
+TEST_F(Reports, RetentionsAreAsLongAsTheirNames) {
+  const json::object report = made(1000, {});
+  std::string found;
+  for (const auto& [name, hits] : report.at("reuse").at("by_retention").as_object()) found += fmt::format("{} {} ", std::string_view(name), hits.at("seconds").to_number<int64_t>());
+  EXPECT_EQ(found, "5m 300 1h 3600 12h 43200 24h 86400 72h 259200 7d 604800 ");
+}
+
+// The second line's clock goes back: by time, each comes 301 s after the one before it. Another model has a cache of its own.
+TEST_F(Reports, RequestsComeInTheOrderOfTheirTimesAndModelsShareNothing) {
+  Rng rng(2);
+  const std::string prompt = words(rng, 1280);
+  std::vector<std::string> lines;
+  for (const auto& [seconds, model] : {std::pair{301, "m"}, {0, "m"}, {602, "m"}, {602, "other"}}) {
+    lines.push_back(json::serialize(json::object{{"time", iso(kNovemberMs + seconds * 1000)}, {"model", model}, {"prompt", prompt}}));
+  }
+  write_lines(file("log.jsonl"), lines);
+  const json::object found = report_of(file("log.jsonl"));
+  EXPECT_EQ(hit(found, "5m"), 0);
+  EXPECT_EQ(hit(found, "1h"), 2 * 1280);
+  EXPECT_EQ(found.at("input").at("backward_clock").to_number<int64_t>(), 1);
+}
+
+TEST_F(Reports, TheEndOfToolsAndSystemIsMarkedForARuleWithBreakpoints) {
+  Rng rng(3);
+  const std::string system = words(rng, 2000);
+  std::vector<json::object> bodies;
+  std::vector<std::string> lines;
+  for (const char* user : {"first", "another"}) {
+    bodies.push_back({{"model", "m-1"}, {"messages", json::array{json::object{{"role", "system"}, {"content", system}}, json::object{{"role", "user"}, {"content", user + words(rng, 500)}}}}});
+    lines.push_back(json::serialize(json::object{{"time", iso(kNovemberMs)}, {"body", bodies.back()}}));
+  }
+  write_lines(file("log.jsonl"), lines);
+  PriceTable prices;
+  prices.entries = {{.name = "mine", .models = {"m-*"}, .input = 1, .cached = 1, .output = 1, .written = 1, .written_1h = 1}};
+  prices.rules = {{.name = "marks", .min_tokens = 1024, .step_tokens = 1, .retention_us = 1, .breakpoints = true}};
+  ReportOptions options;
+  options.prices = &prices;
+  const json::object found = report(*audit({file("log.jsonl")}), options);
+  const std::vector<TokenId> a = tokens(bodies[0]), b = tokens(bodies[1]);
+  const int64_t turn = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin() - 1;  // where the token that begins it stands
+  const json::object& policy = found.at("money").at("policies").as_array().back().as_object();
+  EXPECT_EQ(text_of(policy.at("policy")), "rule_marks");
+  EXPECT_EQ(policy.at("read_tokens").to_number<int64_t>(), turn / 64 * 64);
+}
+
 TEST_F(Reports, TheTimelineHasEachRequestInItsBucket) {
   const json::array timeline = made(300'000, {}).at("timeline").as_array();
   ASSERT_EQ(timeline.size(), 48u);
