@@ -61,8 +61,7 @@ TEST(SegmentStore, AFullBacklogDropsAndCounts) {
 // How long ago the last block of a match was written: to the second, whoever wrote it and however its file was read.
 TEST(SegmentStore, AMatchIsAsOldAsItsLastBlock) {
   StoreWorld a, b;
-  b.disk = a.disk;
-  b.time = a.time;
+  b.share(a);
   a.open();
   b.open();
   const auto chain = chain_of(1, 6);
@@ -171,8 +170,7 @@ TEST(SegmentStore, HotBlocksOfADoomedSegmentAreCopiedForward) {
 
 TEST(SegmentStore, TwoProcessesShareADirectory) {
   StoreWorld a, b;
-  b.disk = a.disk;
-  b.time = a.time;
+  b.share(a);
   a.open();
   b.open();
   EXPECT_EQ(a.options.folder.secret, b.options.folder.secret);
@@ -198,8 +196,7 @@ TEST(SegmentStore, TwoProcessesShareADirectory) {
 
 TEST(SegmentStore, TheSameWriterNumberTwiceIsNobodysLoss) {
   StoreWorld a, b;
-  b.disk = a.disk;
-  b.time = a.time;
+  b.share(a);
   a.options.writer = b.options.writer = 42;
   a.open();
   b.open();
@@ -221,8 +218,7 @@ TEST(SegmentStore, AModelOrTenantFindsOnlyItsOwn) {
   const auto chain = chain_of(1, 3);
   world.put(chain);
   StoreWorld other;
-  other.disk = world.disk;
-  other.time = world.time;
+  other.share(world);
   other.options.model = namespace_of("other weights", "a-v1", "f", 4);
   other.open();
   EXPECT_EQ(other.known(chain), 0u);
@@ -252,8 +248,7 @@ TEST(SegmentStore, EncryptedRowsOpenWithTheirKeyAlone) {
 // As for object storage: a file is written once, with its footer, and made durable once.
 TEST(SegmentStore, WholeSegmentsAreWrittenAtOnce) {
   StoreWorld a, b;
-  b.disk = a.disk;
-  b.time = a.time;
+  b.share(a);
   a.options.whole_segments = b.options.whole_segments = true;
   a.open();
   b.open();

@@ -18,8 +18,7 @@ namespace {
 // Two processes; `b` looks at the directory only when a test says so.
 struct TwoStores {
   TwoStores() {
-    b.disk = a.disk;
-    b.time = a.time;
+    b.share(a);
     a.options.index = b.options.index = index;
     a.open();
     b.open();
@@ -169,8 +168,7 @@ TEST(SharedIndex, RubbishIsAMiss) {
     SCOPED_TRACE(value.substr(0, 120));
     two.index->set_value(index_key(chain[0]), value);
     StoreWorld fresh;
-    fresh.disk = two.a.disk;
-    fresh.time = two.a.time;
+    fresh.share(two.a);
     fresh.options.index = two.index;
     fresh.disk->set_fault([](const io::MemoryDisk::Access& access) -> Result<> {
       if (access.op == io::MemoryDisk::Op::kList && access.path != "/cache") return Error{Code::kNotFound, "not seen yet"};

@@ -70,6 +70,12 @@ struct StoreWorld {
   }
   ~StoreWorld() { disk->set_fault(nullptr); }
 
+  // Another process on the same disk and clock; to be opened after it.
+  void share(const StoreWorld& other) {
+    disk = other.disk;
+    time = other.time;
+  }
+
   Result<> try_open() {
     store.reset();
     DI_TRY(options.folder, open_store_folder(*disk, options.dir));
