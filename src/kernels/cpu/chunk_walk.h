@@ -39,6 +39,7 @@ void walk_chunks(const PanelSet& set, const Rows& rows, int64_t num_rows, int64_
                  Store store) {
   static_assert(Chunk::kDepth % 256 == 0);  // whole blocks of every format
   const int64_t block_k = set.format.block_k(), blocks = (set.cols + block_k - 1) / block_k, step = Chunk::kDepth / block_k;
+  const int64_t block_bytes = set.format.block_bytes(), group_bytes = block_bytes / set.format.block_groups();
   Chunk chunk;
   alignas(64) float acc[kRowBlock * kOutputs];
   for (int64_t row = 0; row < num_rows; row += kRowBlock) {
@@ -48,7 +49,7 @@ void walk_chunks(const PanelSet& set, const Rows& rows, int64_t num_rows, int64_
       for (int64_t b = 0; b < blocks; b += step) {
         const int64_t here = blocks - b < step ? blocks - b : step;
         kernels.decode(set.data + panel * set.stride, b, here, chunk);
-        const Ahead next{set.data + panel * set.stride + (b + here) * set.format.block_bytes(), set.format.block_bytes() / set.format.block_groups()};
+        const Ahead next{set.data + panel * set.stride + (b + here) * block_bytes, group_bytes};
         kernels.rows(rows, row, count, b * block_k, chunk, here * block_k, next, acc);
       }
       for (int64_t i = 0; i < count; ++i) store(row + i, panel, acc + i * kOutputs);
