@@ -63,7 +63,8 @@ void CacheFlags::add_to(Flags& flags) {
   flags.text("--cache-key-file", cache_key_file, "FILE", "encrypts blocks on disk: 32 bytes or 64 hex digits", "none");
 }
 
-Result<> CacheFlags::check_unwanted() const {
+Result<> CacheFlags::check() const {
+  if (wanted()) return {};
   const char* given = !cache_index.empty() ? "--cache-index" : cache_budget ? "--cache-budget" : !cache_key_file.empty() ? "--cache-key-file" : nullptr;
   if (given == nullptr) return {};
   return Error{Code::kInvalidArgument, fmt::format("{} is about a cache directory; give --cache-dir too", given)};

@@ -21,7 +21,7 @@ struct CacheFlags {
   void add_to(Flags& flags);
   bool wanted() const { return !cache_dir.empty(); }
   // kInvalidArgument: a flag was given that is nothing without a directory.
-  Result<> check_unwanted() const;
+  Result<> check() const;
 };
 
 // "chat=168h,agent=72h": the first is for requests that name none. Errors: kInvalidArgument.

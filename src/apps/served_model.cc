@@ -84,9 +84,7 @@ Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const 
   std::string identity = weights_identity(path, options);
   Digest256 secret = random_256();
   DI_TRY(std::vector<kv::RetentionClass> classes, parse_retention(flags.cache.retention));
-  if (!flags.cache.wanted()) {
-    DI_TRY(flags.cache.check_unwanted());
-  }
+  DI_TRY(flags.cache.check());
   if (flags.cache.wanted()) {
     DI_TRY(const OpenCache cache, open_cache(flags.cache));
     DI_TRY(identity, weights_digest(path, cache, flags.cache.cache_dir, served->workers->size()));
