@@ -4,7 +4,6 @@
 //   make_agent_log.py 300 > agents.jsonl
 //   audit_bench agents.jsonl models/deepseek/tokenizer.json [THREADS]
 #include <simdjson.h>
-#include <sys/resource.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <cstring>
 #include <fmt/format.h>
 
+#include "base/clock.h"
 #include "io/mapped_file.h"
 #include "recipe/dialect.h"
 #include "trace/report.h"
@@ -23,20 +23,13 @@ namespace {
 
 constexpr int kRuns = 3;  // of each; the fastest counts
 
-double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
 template <class Work>
 double fastest(const Work& work) {
   double out = 1e30;
   for (int i = 0; i < kRuns; ++i) {
-    const double start = cpu_seconds();
+    const double start = process_cpu_seconds();
     work();
-    out = std::min(out, cpu_seconds() - start);
+    out = std::min(out, process_cpu_seconds() - start);
   }
   return out;
 }

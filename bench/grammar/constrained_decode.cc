@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -41,12 +40,6 @@ class Counter final : public EventSink {
   std::atomic<bool> ended = false, failed = false;
 };
 
-double cpu_seconds() {
-  timespec t;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
-}
-
 // Tokens per second, of the clock and of processor time.
 struct Rate {
   double wall, cpu;
@@ -54,7 +47,7 @@ struct Rate {
 
 Rate decode(engine::Engine& engine, int streams, int tokens, bool constrained, uint64_t round) {
   std::vector<std::shared_ptr<Counter>> sinks;
-  const double begin = seconds(), cpu_begin = cpu_seconds();
+  const double begin = seconds(), cpu_begin = process_cpu_seconds();
   for (int s = 0; s < streams; ++s) {
     Request request{.prompt = {}, .constraint = {.spec = constrained ? std::string(kSpec) : std::string()}};
     for (int i = 0; i < 8; ++i) request.prompt.push_back(static_cast<TokenId>((100 + s * 7 + i * 13 + static_cast<int>(round)) % 1000));
@@ -71,7 +64,7 @@ Rate decode(engine::Engine& engine, int streams, int tokens, bool constrained, u
     total += sink->tokens;
     if (sink->failed || sink->tokens != tokens) std::fprintf(stderr, "a stream ended after %ld tokens\n", static_cast<long>(sink->tokens));
   }
-  return {static_cast<double>(total) / (seconds() - begin), static_cast<double>(total) / (cpu_seconds() - cpu_begin)};
+  return {static_cast<double>(total) / (seconds() - begin), static_cast<double>(total) / (process_cpu_seconds() - cpu_begin)};
 }
 
 }  // namespace

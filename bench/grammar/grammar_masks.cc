@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "bench.h"
 #include "grammar/grammar.h"
@@ -21,13 +21,6 @@
 namespace {
 
 using namespace deepinfer;
-
-// Of this process, which compiles on a thread of its own: other load on the machine does not show.
-double seconds() {
-  timespec t;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
-}
 
 // An object of 200 properties of all types, some nested, half of them required.
 std::string large_schema() {
@@ -66,18 +59,18 @@ void walk(const grammar::Vocabulary& vocabulary, grammar::Matcher matcher, Rng& 
   std::vector<uint32_t> bits(vocabulary.mask_words());
   std::vector<TokenId> allowed;
   for (int i = 0; i < max_tokens && !matcher.is_complete(); ++i) {
-    double begin = seconds();
+    double begin = process_cpu_seconds();
     const bool ok = matcher.mask(bits).has_value();
-    out.mask_us.push_back((seconds() - begin) * 1e6);
+    out.mask_us.push_back((process_cpu_seconds() - begin) * 1e6);
     if (!ok) return;
     allowed.clear();
     for (TokenId t = 0; t < vocabulary.size(); ++t) {
       if ((bits[static_cast<size_t>(t) / 32] >> (t % 32) & 1) != 0) allowed.push_back(t);
     }
     const TokenId token = allowed[rng.below(allowed.size())];
-    begin = seconds();
+    begin = process_cpu_seconds();
     const bool taken = matcher.accept(token).has_value();
-    out.accept_us.push_back((seconds() - begin) * 1e6);
+    out.accept_us.push_back((process_cpu_seconds() - begin) * 1e6);
     if (!taken) return;
   }
 }
@@ -104,22 +97,22 @@ int main(int argc, char** argv) {
   }
   const TokenId end = (*tokenizer)->eos_id().value_or(0);  // which it is changes no time
   const int32_t size = ((*tokenizer)->vocab_size() + 127) / 128 * 128;
-  double begin = seconds();
+  double begin = process_cpu_seconds();
   const auto vocabulary = grammar::Vocabulary::build(**tokenizer, size, {&end, 1});
   if (!vocabulary) {
     std::fprintf(stderr, "%s\n", vocabulary.error().message.c_str());
     return 1;
   }
-  std::printf("vocabulary of %d tokens: %.0f ms\n", size, (seconds() - begin) * 1e3);
+  std::printf("vocabulary of %d tokens: %.0f ms\n", size, (process_cpu_seconds() - begin) * 1e3);
   std::printf("| constraint | compile ms | matcher us | masks | mask p50 us | p99 us | max us | first walk p50 us | p99 us | accept p50 us | p99 us |\n");
   std::printf("|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const auto& [name, spec] : cases()) {
     std::vector<double> compile_ms, matcher_us;
     std::shared_ptr<const grammar::Grammar> compiled;
     for (int round = 0; round < 5; ++round) {
-      begin = seconds();
+      begin = process_cpu_seconds();
       auto made = grammar::Grammar::compile(**vocabulary, spec);
-      compile_ms.push_back((seconds() - begin) * 1e3);
+      compile_ms.push_back((process_cpu_seconds() - begin) * 1e3);
       if (!made) {
         std::fprintf(stderr, "%s: %s\n", name.c_str(), made.error().message.c_str());
         return 1;
@@ -129,9 +122,9 @@ int main(int argc, char** argv) {
     Walk first, all;
     Rng rng(1);
     for (int i = 0; i < walks; ++i) {
-      begin = seconds();
+      begin = process_cpu_seconds();
       grammar::Matcher matcher = compiled->matcher().value();
-      matcher_us.push_back((seconds() - begin) * 1e6);
+      matcher_us.push_back((process_cpu_seconds() - begin) * 1e6);
       walk(**vocabulary, std::move(matcher), rng, max_tokens, i == 0 ? first : all);
     }
     for (auto* times : {&first.mask_us, &all.mask_us, &all.accept_us}) std::sort(times->begin(), times->end());

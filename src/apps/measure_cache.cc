@@ -4,7 +4,6 @@
 #include <array>
 #include <chrono>
 #include <condition_variable>
-#include <ctime>
 #include <filesystem>
 #include <fmt/format.h>
 #include <memory>
@@ -22,12 +21,6 @@ namespace deepinfer::apps {
 namespace {
 
 double seconds_since(int64_t begin_ns) { return static_cast<double>(SteadyClock().now_ns() - begin_ns) * 1e-9; }
-
-double cpu_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
 
 kv::BlockKey key_number(uint64_t number) { return blake2b_256(std::as_bytes(std::span(&number, 1))); }
 
@@ -161,9 +154,9 @@ Result<CacheStartResult> measure_cache_start(const std::string& dir, uint64_t nu
   DI_TRY(kv::open_store_folder(*disk, own.path()));
   DI_TRY(make_sparse_segments(*disk, own.path(), num_blocks));
   const int64_t begin = SteadyClock().now_ns();
-  const double begin_cpu_s = cpu_seconds();
+  const double begin_cpu_s = process_cpu_seconds();
   DI_TRY(const std::unique_ptr<kv::SegmentStore> store, open_at(disk, own.path(), uint64_t{1} << 50));
-  CacheStartResult result{.open_s = seconds_since(begin), .open_cpu_s = cpu_seconds() - begin_cpu_s};
+  CacheStartResult result{.open_s = seconds_since(begin), .open_cpu_s = process_cpu_seconds() - begin_cpu_s};
   const CacheStats stats = store->stats();
   result.num_blocks = stats.num_blocks;
   result.num_segments = stats.num_segments;

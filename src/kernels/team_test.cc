@@ -3,13 +3,14 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sched.h>
-#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
 #include <numeric>
 #include <thread>
 #include <vector>
+
+#include "base/clock.h"
 
 namespace deepinfer {
 namespace {
@@ -120,14 +121,9 @@ TEST(Workers, IdleWorkersUseNoProcessor) {
   auto workers = Workers::create(2);
   workers->run([](Team&) {});
   std::this_thread::sleep_for(std::chrono::milliseconds(20));  // past the time they stay awake
-  const auto cpu_ms = [] {
-    rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1e3 + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e3;
-  };
-  const double before = cpu_ms();
+  const double before_s = process_cpu_seconds();
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  EXPECT_LT(cpu_ms() - before, 50);  // a spinning worker would use 200
+  EXPECT_LT(process_cpu_seconds() - before_s, 0.050);  // a spinning worker would use 0.2
 }
 
 }  // namespace
