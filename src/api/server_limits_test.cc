@@ -269,7 +269,7 @@ TEST(ServerLimits, ParallelClientsWithRandomCancels) {
           left += 1;
           continue;
         }
-        const std::optional<Answer> answer = client.answer(false, 60'000);
+        const std::optional<Answer> answer = client.answer();
         if (!answer || answer->status != 200 || (stream && frames(answer->body).back() != "data: [DONE]")) wrong += 1;
         finished += 1;
       }

@@ -16,6 +16,7 @@
 #include "engine/fake_model.h"
 #include "engine/image_reader.h"
 #include "engine/schedules.h"
+#include "eventually.h"
 #include "io/memory_disk.h"
 #include "io/memory_key_values.h"
 #include "kv/segment_store.h"
@@ -80,7 +81,7 @@ class Machine {
   void settle() {
     store->flush();
     const auto settled = [](const CacheStats& s) { return s.index.told_blocks + s.index.dropped_blocks >= s.written_blocks; };
-    for (int i = 0; i < 5000 && !settled(store->stats()); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(eventually([&] { return settled(store->stats()); }));
   }
 
   std::shared_ptr<io::MemoryDisk> disk = std::make_shared<io::MemoryDisk>();
@@ -122,8 +123,7 @@ TEST(EngineWithStore, ARestartFindsPromptAndAnswerAgain) {
   request.prompt.push_back(3);
   EXPECT_EQ(machine.answer(request).usage.disk_tokens, 76);
   EXPECT_EQ(machine.engine->stats().cache.hit_blocks_disk, 19u);
-  for (int i = 0; i < 5000 && machine.engine->stats().num_blocks_in_use > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_EQ(machine.engine->stats().num_blocks_in_use, 0);
+  EXPECT_TRUE(eventually([&] { return machine.engine->stats().num_blocks_in_use == 0; }));
 }
 
 // Windows beside the blocks, bounded replay: what follows a hit depends on where it ended, so a restart must find the very chain that memory
@@ -297,7 +297,7 @@ TEST(EngineWithStore, AHangingReadDelaysItsOwnRequestAlone) {
   });
   auto slow = std::make_shared<Collect>(1);
   ASSERT_TRUE(machine.engine->submit(stored, slow));
-  for (int i = 0; i < 20000 && num_hanging.load() == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // or the other's read could be the one that hangs
+  eventually([&] { return num_hanging.load() > 0; });  // or the other's read could be the one that hangs
   ASSERT_EQ(num_hanging.load(), 1);
   const ChoiceResult meanwhile = machine.answer(other);
   EXPECT_TRUE(meanwhile.same_output(cold_other));

@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "engine/collect.h"
 #include "engine/fake_model.h"
+#include "eventually.h"
 
 namespace deepinfer::engine {
 namespace {
@@ -56,12 +57,12 @@ class Server {
   }
   // Once the engine has seen that nothing is left.
   InferenceStats settled() {
-    for (int i = 0; i < 5000; ++i) {
-      const InferenceStats s = engine->stats();
-      if (s.num_running == 0 && s.num_waiting == 0 && s.num_blocks_in_use == 0) return s;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return engine->stats();
+    InferenceStats s;
+    eventually([&] {
+      s = engine->stats();
+      return s.num_running == 0 && s.num_waiting == 0 && s.num_blocks_in_use == 0;
+    });
+    return s;
   }
 
   SteadyClock clock;

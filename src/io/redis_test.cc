@@ -14,6 +14,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include "eventually.h"
+
 namespace deepinfer::io {
 namespace {
 
@@ -69,8 +71,7 @@ class RealRedis : public testing::Test {
       ::_exit(127);
     }
     Redis redis(at(port_, password));
-    for (int i = 0; i < 500 && !redis.get({}); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    ASSERT_TRUE(redis.get({}));
+    ASSERT_TRUE(eventually([&] { return redis.get({}).has_value(); }));
   }
   void stop() {
     if (process_ <= 0) return;
@@ -165,8 +166,7 @@ TEST_F(RealRedis, AStoppedOneIsWaitedForABoundedTime) {
   EXPECT_EQ(redis.get({&key, 1}).error().code, Code::kUnavailable);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5)) << "a tenth of a second, on a machine with time";
   ::kill(process_, SIGCONT);
-  for (int i = 0; i < 100 && !redis.get({&key, 1}); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_TRUE(redis.get({&key, 1}));
+  EXPECT_TRUE(eventually([&] { return redis.get({&key, 1}).has_value(); }));
 }
 
 TEST_F(RealRedis, ThePasswordIsNeededAndNotTold) {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "eventually.h"
 #include "kv/segment_format.h"
 #include "kv/store_world.h"
 
@@ -319,11 +320,7 @@ struct BackgroundWorld : StoreWorld {
     options.num_fetch_threads = 2;
   }
   bool wait_known(std::span<const BlockKey> chain, size_t count) {
-    for (int i = 0; i < 2000; ++i) {
-      if (known(chain) >= count) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return false;
+    return eventually([&] { return known(chain) >= count; });
   }
 };
 
@@ -475,7 +472,7 @@ TEST(StoreFaults, ASlowConsumerBoundsWhatIsRead) {
   ASSERT_TRUE(world.wait_known(chain, 8));
   Waiter waiter;
   const auto fetch = world.store->fetch(chain, waiter.wake());
-  for (int i = 0; i < 200 && world.store->stats().hit_blocks_disk < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(eventually([&] { return world.store->stats().hit_blocks_disk >= 3; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_LE(world.store->stats().hit_blocks_disk, 3u) << "three buffers of one block";
   size_t count = 0;

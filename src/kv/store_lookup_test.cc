@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "eventually.h"
 #include "io/memory_key_values.h"
 #include "kv/block_place.h"
 #include "kv/index_client.h"
@@ -241,17 +242,14 @@ TEST(SharedIndex, AHangingIndexIsNotWaitedFor) {
   world.time->advance(2);
   EXPECT_EQ(world.store->look_up({chain.begin(), chain.end()}, nullptr), nullptr) << "stuck: no more questions";
   for (const BlockKey& key : chain) EXPECT_TRUE(world.publish(key));
-  for (int i = 0; i < 2000 && world.known(chain) < 4; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_EQ(world.known(chain), 4u) << "writing goes on";
+  EXPECT_TRUE(eventually([&] { return world.known(chain) == 4; })) << "writing goes on";
   {
     const std::lock_guard lock(mu);
     hang = false;
   }
   released.notify_all();
-  for (int i = 0; i < 2000 && (!lookup->done() || index->items().size() < 4); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_TRUE(lookup->done());
+  EXPECT_TRUE(eventually([&] { return lookup->done() && index->items().size() == 4; }));
   EXPECT_EQ(woken.load(), 1);
-  EXPECT_EQ(index->items().size(), 4u);
   world.store.reset();
 }
 

@@ -13,6 +13,8 @@
 #include <string>
 #include <string_view>
 
+#include "eventually.h"
+
 namespace deepinfer::testing_support {
 
 struct Answer {
@@ -50,7 +52,7 @@ class RawClient {
     return true;
   }
   // Appends what is there to pending(); false: closed, or nothing came in time.
-  bool receive(int timeout_ms = 10'000) {
+  bool receive(int timeout_ms = kPatienceMs) {
     pollfd poll{.fd = fd_, .events = POLLIN, .revents = 0};
     if (::poll(&poll, 1, timeout_ms) <= 0) return false;
     char chunk[65536];
@@ -62,30 +64,30 @@ class RawClient {
     pending_.append(chunk, static_cast<size_t>(size));
     return true;
   }
-  bool receive_until(std::string_view mark, int timeout_ms = 10'000) {
+  bool receive_until(std::string_view mark) {
     while (pending_.find(mark) == std::string::npos) {
-      if (!receive(timeout_ms)) return false;
+      if (!receive()) return false;
     }
     return true;
   }
   // True: the server closed the connection (and sent nothing more).
-  bool wait_closed(int timeout_ms = 10'000) {
-    while (receive(timeout_ms)) {
+  bool wait_closed() {
+    while (receive()) {
     }
     return closed_;
   }
   const std::string& pending() const { return pending_; }
 
   // One whole answer; nullopt: the connection ended or went silent before its end. head_only: the request was HEAD.
-  std::optional<Answer> answer(bool head_only = false, int timeout_ms = 10'000) {
-    if (!receive_until("\r\n\r\n", timeout_ms)) return std::nullopt;
+  std::optional<Answer> answer(bool head_only = false) {
+    if (!receive_until("\r\n\r\n")) return std::nullopt;
     Answer out;
     const size_t head_end = pending_.find("\r\n\r\n") + 4;
     parse_head(std::string_view(pending_).substr(0, head_end), out);
     size_t end = head_end;
     const auto need = [&](size_t size) {
       while (pending_.size() < size) {
-        if (!receive(timeout_ms)) return false;
+        if (!receive()) return false;
       }
       return true;
     };
@@ -98,7 +100,7 @@ class RawClient {
       for (size_t size = 1; size != 0;) {
         size_t line;
         while ((line = pending_.find("\r\n", end)) == std::string::npos) {
-          if (!receive(timeout_ms)) return std::nullopt;
+          if (!receive()) return std::nullopt;
         }
         size = std::strtoull(pending_.c_str() + end, nullptr, 16);
         if (!need(line + 2 + size + 2)) return std::nullopt;
@@ -106,7 +108,7 @@ class RawClient {
         end = line + 2 + size + 2;
       }
     } else {
-      while (receive(timeout_ms)) {
+      while (receive()) {
       }
       end = pending_.size();
       out.body = pending_.substr(head_end);

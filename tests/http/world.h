@@ -12,10 +12,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "api/server.h"
+#include "eventually.h"
 #include "http/fake_model.h"
 #include "http/raw_client.h"
 
@@ -45,7 +45,7 @@ struct World {
   }
   // Waits until the log has this many lines.
   std::vector<std::string> wait_log(size_t count) {
-    for (int i = 0; i < 500 && log_lines().size() < count; ++i) std::this_thread::sleep_for(10ms);
+    eventually([&] { return log_lines().size() >= count; });
     return log_lines();
   }
 
@@ -106,15 +106,6 @@ inline void expect_error(const std::optional<Answer>& answer, int status, std::s
   const json::value body = parse(answer);
   EXPECT_EQ(body.at("error").at("code").as_string(), code);
   EXPECT_NE(std::string_view(body.at("error").at("message").as_string()).find(part), std::string_view::npos) << answer->body;
-}
-
-template <class Condition>
-bool eventually(Condition condition) {
-  for (int i = 0; i < 500; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(10ms);
-  }
-  return condition();
 }
 
 }  // namespace deepinfer::testing_support
