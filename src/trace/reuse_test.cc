@@ -243,6 +243,38 @@ TEST(Routing, PoliciesStandInTheOrderThatTheyMust) {
   EXPECT_GT(hit(Routing::kPrefixAffine, 8), hit(Routing::kRandom, 8));
 }
 
+// Two workers. Prompts that share their first block alone all go where it is, until that worker is too far ahead of the other.
+TEST(Routing, AffinityYieldsWhenItsWorkerIsTooFarAhead) {
+  uint64_t fresh = 0;
+  const auto keys = [&](std::vector<PrefixKey> from, int more) {
+    for (int i = 0; i < more; ++i) {
+      ++fresh;
+      from.push_back(chain_key(from.empty() ? PrefixKey{} : from.back(), std::as_bytes(std::span(&fresh, 1))));
+    }
+    return from;
+  };
+  const auto add = [](RequestTrace& trace, const std::vector<PrefixKey>& path) { trace.add({.input_tokens = static_cast<int64_t>(path.size()) * kBlock}, path); };
+  RequestTrace hot(kBlock, 1 << 16);
+  const std::vector<PrefixKey> shared = keys({}, 1);
+  for (int i = 0; i < 8; ++i) add(hot, keys(shared, 9));
+  // Once both have the block, the less loaded of them.
+  EXPECT_EQ(assign_workers(hot, hot.by_time(), Routing::kPrefixAffine, 2), (std::vector<uint8_t>{0, 0, 1, 1, 0, 1, 0, 1}));
+
+  // 16,000 tokens of work each, then prompts that begin as one of the first worker's did and bring 16 tokens of their own: it may be ahead by
+  // one prompt of 1,616 tokens and a tenth of the average, 1,600 + 0.8 n of them after n.
+  RequestTrace even(kBlock, 1 << 16);
+  std::vector<PrefixKey> first;
+  for (int i = 0; i < 20; ++i) {
+    const std::vector<PrefixKey> path = keys({}, 100);
+    if (i == 0) first = path;
+    add(even, path);
+  }
+  for (int i = 0; i < 300; ++i) add(even, keys(first, 1));
+  const std::vector<uint8_t> assigned = assign_workers(even, even.by_time(), Routing::kPrefixAffine, 2);
+  EXPECT_EQ(std::count(assigned.begin(), assigned.begin() + 20, 0), 10);
+  EXPECT_EQ(std::find(assigned.begin() + 20, assigned.end(), 1) - assigned.begin(), 20 + 212);
+}
+
 // --- public traces, with ceilings that were computed elsewhere
 
 struct Ceiling {
