@@ -26,10 +26,23 @@ bool matches_pattern(std::string_view pattern, std::string_view text) {
   return p == pattern.size();
 }
 
+std::string_view without_date(std::string_view model) {
+  constexpr std::string_view kDates[] = {"-dddd-dd-dd", "-dddddddd", "@dddddddd", "-dddddddd-vd:d"};
+  for (const std::string_view date : kDates) {
+    if (model.size() <= date.size()) continue;
+    const std::string_view end = model.substr(model.size() - date.size());
+    const bool fits = std::equal(end.begin(), end.end(), date.begin(), [](char c, char wanted) { return wanted == 'd' ? c >= '0' && c <= '9' : c == wanted; });
+    if (fits) return model.substr(0, model.size() - date.size());
+  }
+  return model;
+}
+
 const PriceEntry* PriceTable::find(std::string_view model) const {
-  for (const PriceEntry& entry : entries) {
-    for (const std::string& pattern : entry.models) {
-      if (matches_pattern(pattern, model)) return &entry;
+  for (const std::string_view name : {model, without_date(model)}) {
+    for (const PriceEntry& entry : entries) {
+      for (const std::string& pattern : entry.models) {
+        if (matches_pattern(pattern, name)) return &entry;
+      }
     }
   }
   return nullptr;

@@ -30,11 +30,14 @@ struct PriceTable {
   std::vector<PriceEntry> entries;
   std::vector<CacheRule> rules;
 
-  // The first entry, in order, that has a pattern for this name; nullptr: none.
+  // The first entry, in order, that has a pattern for this name, or else for the name without the date of a snapshot; nullptr: none.
   const PriceEntry* find(std::string_view model) const;
   const PriceEntry* named(std::string_view name) const;
   const CacheRule* rule(std::string_view name) const;
 };
+
+// "gpt-5-2025-08-07", "claude-opus-4-5-20251101", "…@20251101" and Bedrock's "…-20251101-v1:0" to what stands before; other names as they are.
+std::string_view without_date(std::string_view model);
 
 bool matches_pattern(std::string_view pattern, std::string_view text);  // * for anything, letters of either case
 
