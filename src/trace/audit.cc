@@ -70,9 +70,6 @@ void InputSummary::append(const InputSummary& other) {
   num_wrong_clock += other.num_wrong_clock;
   num_backward += other.num_backward;
   num_unrendered += other.num_unrendered;
-  num_lengths_only += other.num_lengths_only;
-  lengths_only_input += other.lengths_only_input;
-  lengths_only_output += other.lengths_only_output;
   samples.insert(samples.end(), other.samples.begin(), other.samples.end());
   errors.insert(errors.end(), other.errors.begin(), other.errors.end());
   text_bytes += other.text_bytes;
@@ -132,7 +129,12 @@ class PieceWorker {
   }
 
   void work_session() {
-    const std::unique_ptr<SessionFile> session = SessionFile::create(piece_->session);
+    const std::optional<LogFormat> forced = options_.parser.format;
+    if (forced && std::none_of(piece_->values.begin(), piece_->values.end(), [&](const Piece::Value& v) { return session_format(piece_->text(v)) == forced; })) {
+      for (const Piece::Value& value : piece_->values) skip(Skip::kOtherFormat, value);
+      return;
+    }
+    const std::unique_ptr<SessionFile> session = SessionFile::create(piece_->session, options_.parser);
     for (const Piece::Value& value : piece_->values) {
       if (const auto reason = session->add_line(piece_->text(value))) skip(*reason, value);
     }
@@ -148,7 +150,9 @@ class PieceWorker {
       }
       return SIZE_MAX;
     };
-    const size_t time = column({"TIMESTAMP", "timestamp", "time", "Timestamp"});
+    const std::string& asked_for = options_.parser.time_field;
+    const size_t time = asked_for.empty() ? column({"TIMESTAMP", "timestamp", "time", "Timestamp"}) : column({asked_for});
+    const size_t model = column({"model", "Model"});
     const size_t input = column({"ContextTokens", "input_tokens", "prompt_tokens", "input_length"});
     const size_t output = column({"GeneratedTokens", "output_tokens", "completion_tokens", "output_length"});
     for (const Piece::Value& value : piece_->values) {
@@ -162,6 +166,7 @@ class PieceWorker {
       LogRecord record;
       record.format = LogFormat::kLengths;
       record.time_us = parse_time_us(cell(time));
+      record.model = cell(model);
       record.usage.input = *tokens;
       record.usage.output = whole_number(cell(output)).value_or(-1);
       record.prompt = UnknownPrompt{};
@@ -288,13 +293,15 @@ class PieceWorker {
   std::vector<TokenId> room_;  // in which tokens are gathered
 };
 
-// A quarter of the memory for tokens of texts, an eighth for kept requests, three eighths for prefixes, a sixteenth for chunks; the rest
-// is what pieces in flight take, of which each thread has one: the longest value, parsed, takes several times its length.
+// A quarter of the memory for tokens of texts, an eighth for kept requests, three eighths for prefixes, a sixteenth for chunks, a
+// thirty-second for blocks that a sample does not keep; the rest is what pieces in flight take, of which each thread has one: the longest
+// value, parsed, takes several times its length.
 Audit::Audit(const AuditOptions& options, const tokenizer::Tokenizer* tokenizer, const recipe::PromptRenderer* renderer)
     : options_(options), tokenizer_(tokenizer), renderer_(renderer), memo_(tokenizer, options.chars_per_token, options.memory_bytes / 4),
       breakers_({.max_bytes = options.memory_bytes / 8, .min_lost_tokens = options.block_tokens, .redact = options.redact}),
-      repetition_(options.memory_bytes / 16 / 48) {
+      repetition_(options.memory_bytes / 16 / 48), seen_(options.memory_bytes / 32) {
   const size_t of_a_thread = options.memory_bytes / static_cast<size_t>(std::max(2, options.num_threads));
+  options_.source.format = options.parser.format;
   options_.source.max_document_bytes = std::min<size_t>(options_.source.max_document_bytes, of_a_thread / 4);
   options_.source.max_value_bytes = std::min<size_t>(options_.source.max_value_bytes, of_a_thread / 16);
 }
@@ -358,19 +365,14 @@ void Audit::read(const std::vector<std::string>& paths, const Progress& progress
 void Audit::commit(PreparedRequest&& request, size_t file) {
   ++input_.records_by_format[static_cast<size_t>(request.format)];
   input_.num_incomplete += request.incomplete;
-  if (request.lengths_only) {
-    ++input_.num_lengths_only;
-    input_.lengths_only_input += request.usage.input;
-    input_.lengths_only_output += std::max<int64_t>(0, request.usage.output);
-    return;
-  }
+  if (request.lengths_only) return lengths_.add(request.model, request.time_us, request.usage);
   if (!trace_) {
     const uint64_t max_blocks = options_.memory_bytes * 3 / 8 / 48;
     trace_ = std::make_unique<RequestTrace>(request.block_tokens, max_blocks, options_.sample_rate, options_.sample_seed);
     trace_->partial_blocks = request.hashed;
   }
   if (request.hashed != trace_->partial_blocks || request.block_tokens != trace_->block_tokens) {
-    ++input_.skipped[static_cast<size_t>(Skip::kOtherTrace)];
+    ++input_.skipped[static_cast<size_t>(request.hashed != trace_->partial_blocks ? Skip::kOtherKind : Skip::kOtherBlocks)];
     return;
   }
   const bool same_file = std::exchange(clock_file_, file) == file;
@@ -398,32 +400,35 @@ void Audit::commit(PreparedRequest&& request, size_t file) {
   r.logged_written = request.usage.written;
   r.logged_written_1h = request.usage.written_1h;
   r.output_tokens = request.usage.output;
-  const int64_t known = int64_t{trace_->add(r, request.keys)} * request.block_tokens;
+  uint32_t num_known = trace_->add(r, request.keys);
   if (request.hashed) return;
+  if (trace_->tree.sampled()) num_known = std::max(num_known, seen_.add(request.keys));
+  const int64_t known = int64_t{num_known} * request.block_tokens;
   repetition_.add(request, known);
   breakers_.add(std::move(request), known);
 }
 
-Result<> Audit::append(const RequestTrace* trace, bool has_times, const InputSummary& input, const std::vector<Breaker>& breakers, double repeated_tokens) {
-  if (trace != nullptr && !trace_) {
-    trace_ = std::make_unique<RequestTrace>(trace->block_tokens, options_.memory_bytes * 3 / 8 / 48, 1, trace->tree.seed());
-    trace_->partial_blocks = trace->partial_blocks;
+Result<> Audit::append(const Findings& other) {
+  if (other.trace && !trace_) {
+    trace_ = std::make_unique<RequestTrace>(other.trace->block_tokens, options_.memory_bytes * 3 / 8 / 48, 1, other.trace->tree.seed());
+    trace_->partial_blocks = other.trace->partial_blocks;
   }
-  if (trace != nullptr && !trace->requests.empty()) {
+  if (other.trace && !other.trace->requests.empty()) {
     const size_t before = trace_->requests.size();
-    DI_TRY(trace_->append(*trace));
+    DI_TRY(trace_->append(*other.trace));
     // As in one run: requests without a time take the last one before them, or the first of all.
     std::vector<TracedRequest>& requests = trace_->requests;
-    if (has_clock_ && !has_times && before > 0) {
+    if (has_clock_ && !other.has_times && before > 0) {
       for (size_t i = before; i < requests.size(); ++i) requests[i].time_us = requests[before - 1].time_us;
-    } else if (has_times && !has_clock_) {
+    } else if (other.has_times && !has_clock_) {
       for (size_t i = 0; i < before; ++i) requests[i].time_us = requests[before].time_us;
     }
   }
-  has_clock_ |= has_times;
-  input_.append(input);
-  for (const Breaker& breaker : breakers) breakers_.append(breaker);
-  repetition_.append(repeated_tokens);
+  has_clock_ |= other.has_times;
+  lengths_.append(other.lengths);
+  input_.append(other.input);
+  for (const Breaker& breaker : other.breakers) breakers_.append(breaker);
+  repetition_.append(other.repeated_tokens);
   return {};
 }
 

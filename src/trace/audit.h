@@ -16,10 +16,12 @@
 #include "recipe/prompt.h"
 #include "tokenizer/tokenizer.h"
 #include "trace/breakers.h"
+#include "trace/length_log.h"
 #include "trace/line_source.h"
 #include "trace/log_parser.h"
 #include "trace/repetition.h"
 #include "trace/request_trace.h"
+#include "trace/seen_blocks.h"
 #include "trace/token_memo.h"
 
 namespace deepinfer::trace {
@@ -54,13 +56,21 @@ struct InputSummary {
   uint64_t num_wrong_clock = 0;    // before 2000 or after 2100: the same
   uint64_t num_backward = 0;       // more than a minute before the record before, in the same file
   uint64_t num_unrendered = 0;     // conversations that the renderer refused; their text was counted in plain order
-  uint64_t num_lengths_only = 0;
-  int64_t lengths_only_input = 0, lengths_only_output = 0;
   std::vector<SkippedSample> samples;
   std::vector<std::string> errors;  // of files
   uint64_t text_bytes = 0, encoded_bytes = 0;  // of prompts; those that were not tokenised before
 
   void append(const InputSummary& other);
+};
+
+// What one run found, for another to join.
+struct Findings {
+  std::optional<RequestTrace> trace;  // none: no request with a prompt
+  bool has_times = false;             // of the trace
+  LengthLog lengths;
+  InputSummary input;
+  std::vector<Breaker> breakers;
+  double repeated_tokens = 0;
 };
 
 class Audit {
@@ -73,13 +83,15 @@ class Audit {
 
   // Null until the first record with a prompt.
   const RequestTrace* trace() const { return trace_.get(); }
+  // Requests without a prompt, which are not in the trace.
+  const LengthLog& lengths() const { return lengths_; }
   const InputSummary& input() const { return input_; }
   bool has_times() const { return has_clock_; }
   const BreakFinder& breakers() const { return breakers_; }
   double repeated_tokens() const { return repetition_.repeated_tokens(); }
 
   // Joins what another run found. Errors: kInvalidArgument (traces that cannot be joined).
-  Result<> append(const RequestTrace* trace, bool has_times, const InputSummary& input, const std::vector<Breaker>& breakers, double repeated_tokens);
+  Result<> append(const Findings& other);
 
  private:
   friend class PieceWorker;
@@ -90,9 +102,11 @@ class Audit {
   const recipe::PromptRenderer* renderer_;
   TokenMemo memo_;
   std::unique_ptr<RequestTrace> trace_;
+  LengthLog lengths_;
   InputSummary input_;
   BreakFinder breakers_;
   Repetition repetition_;
+  SeenBlocks seen_;  // of a trace that is sampled
   size_t clock_file_ = SIZE_MAX;
   int64_t clock_us_ = 0;
   bool has_clock_ = false;

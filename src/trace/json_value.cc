@@ -139,6 +139,11 @@ std::string_view text_of(const MaybeJson& value) {
   return text;
 }
 
+std::string name_of(const MaybeJson& value) {
+  if (!value || value->is_object() || value->is_array()) return {};
+  return value->is_string() ? std::string(text_of(value)) : json_text(*value);
+}
+
 std::optional<int64_t> integer_of(const MaybeJson& value) {
   if (!value) return std::nullopt;
   int64_t whole = 0;

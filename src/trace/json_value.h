@@ -25,6 +25,7 @@ MaybeJson first_member(const MaybeJson& object, std::initializer_list<std::strin
 bool is_object(const MaybeJson& value);
 bool is_array(const MaybeJson& value);
 std::string_view text_of(const MaybeJson& value);                // "" if not a string
+std::string name_of(const MaybeJson& value);                     // a text, or a number or boolean as one; "" if neither
 std::optional<int64_t> integer_of(const MaybeJson& value);       // numbers, and strings that are one
 std::optional<int64_t> time_us_of(const MaybeJson& value);       // see parse_time_us
 
@@ -33,7 +34,10 @@ std::optional<int64_t> time_us_of(const MaybeJson& value);       // see parse_ti
 std::optional<int64_t> parse_time_us(std::string_view text);
 
 // From 2000 to 2100: a clock, not a duration or a count.
-constexpr bool is_clock_us(int64_t us) { return us >= 946'684'800'000'000 && us <= 4'102'444'800'000'000; }
+constexpr int64_t kFirstClockUs = 946'684'800'000'000;
+constexpr bool is_clock_us(int64_t us) { return us >= kFirstClockUs && us <= 4'102'444'800'000'000; }
+// What a trace that counts from its own beginning may say.
+constexpr bool is_before_clocks_us(int64_t us) { return us >= 0 && us < kFirstClockUs; }
 
 std::string json_text(const Json& value);       // compact, members in their order
 boost::json::value to_boost(const Json& value, boost::json::storage_ptr memory = {});

@@ -79,10 +79,11 @@ bool is_json(std::string_view text) {
 // The first line of an array, as if nothing followed.
 std::string closed_array(std::string_view line) { return std::string(line.substr(0, line.find_last_not_of(", \t\r") + 1)) + "]"; }
 
-bool is_csv_header(std::string_view line) {
-  return line.find(',') != std::string_view::npos && line.find('{') == std::string_view::npos &&
-         (line.find("ContextTokens") != std::string_view::npos || line.find("input_tokens") != std::string_view::npos ||
-          line.find("prompt_tokens") != std::string_view::npos || line.find("input_length") != std::string_view::npos);
+bool is_csv_header(std::string_view line, const std::optional<LogFormat>& forced) {
+  if (line.find(',') == std::string_view::npos || line.find('{') != std::string_view::npos) return false;
+  if (forced) return *forced == LogFormat::kLengths;
+  return line.find("ContextTokens") != std::string_view::npos || line.find("input_tokens") != std::string_view::npos ||
+         line.find("prompt_tokens") != std::string_view::npos || line.find("input_length") != std::string_view::npos;
 }
 
 }  // namespace
@@ -147,10 +148,15 @@ class LineSource::File {
     const size_t start = head.find_first_not_of(" \t\r\n");
     if (start == std::string_view::npos) return;
     const std::string_view first = head.substr(start, head.find('\n', start) - start);
-    if (is_csv_header(first)) {
+    if (is_csv_header(first, options_.format)) {
       kind_ = Kind::kCsv;
       csv_header_ = first;
       begin_ += start + first.size();
+      return;
+    }
+    if (options_.format && is_session(*options_.format)) {
+      kind_ = Kind::kSession;
+      session_ = *options_.format;
       return;
     }
     const bool bracket = head[start] == '{' || head[start] == '[';
@@ -167,6 +173,7 @@ class LineSource::File {
         return;
       }
     }
+    if (options_.format) return;
     size_t at = start;
     for (int i = 0; i < kSniffLines && at < head.size(); ++i) {
       const size_t end = head.find('\n', at);

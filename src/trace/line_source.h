@@ -42,6 +42,7 @@ struct LineSourceOptions {
   size_t piece_bytes = 1 << 20;  // what is made of a piece should still be in the processor's cache when it is entered
   size_t max_value_bytes = 64 << 20;
   size_t max_document_bytes = 256 << 20;  // of a session file or of a document that is one JSON value
+  std::optional<LogFormat> format;        // what files are taken for, whatever their beginning looks like
 };
 
 class LineSource {

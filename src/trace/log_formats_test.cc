@@ -504,27 +504,197 @@ TEST_F(LogFormats, StreamedAnswersOfOtherProtocolsCountToo) {
        "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{},\"usage\":{\"output_tokens\":9}}\n\n",
        50, 40, 9},
       {"event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":50,\"input_tokens_details\":{\"cached_tokens\":40},\"output_tokens\":9}}}\n\n", 50, 40, 9},
-      {"data: {\"usage\": broken\n\ndata: [DONE]\n\n", 0, 0, 0},
+      {"data: {\"usage\": broken\n\ndata: [DONE]\n\n", -1, -1, -1},  // not 0: nobody counted
   };
   for (const Answer& answer : answers) {
     write_lines(file("stream.jsonl"), {json::serialize(json::object{{"request_body", R"({"model":"m","messages":[{"role":"user","content":"hi"}]})"}, {"response_body", answer.stream}})});
     const json::object found = report_of(file("stream.jsonl"));
-    EXPECT_EQ(found.at("tokens").at("logged").at("input").to_number<int64_t>(), answer.input) << answer.stream;
-    EXPECT_EQ(found.at("tokens").at("logged").at("cached").to_number<int64_t>(), answer.cached) << answer.stream;
-    EXPECT_EQ(found.at("tokens").at("output").to_number<int64_t>(), answer.output) << answer.stream;
+    const auto number = [](int64_t value) { return value < 0 ? json::value(nullptr) : json::value(value); };
+    EXPECT_EQ(found.at("tokens").at("logged").at("input"), number(answer.input)) << answer.stream;
+    EXPECT_EQ(found.at("tokens").at("logged").at("cached"), number(answer.cached)) << answer.stream;
+    EXPECT_EQ(found.at("tokens").at("output"), number(answer.output)) << answer.stream;
   }
 }
 
-TEST_F(LogFormats, LengthsTellNothingOfReuseAndTheReportSaysSo) {
-  std::ofstream(file("azure.csv")) << "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.0319600,3180,8\nbroken,row\n";
-  const auto found = audit({file("azure.csv")});
-  EXPECT_EQ(found->input().num_lengths_only, 2u);
-  EXPECT_EQ(found->input().lengths_only_input, 7988);
-  EXPECT_EQ(found->input().lengths_only_output, 18);
-  EXPECT_EQ(found->input().skipped[static_cast<size_t>(Skip::kBadCsv)], 1u);
-  const auto made = make_report(*found, {});
-  ASSERT_FALSE(made);
-  EXPECT_NE(made.error().message.find("only lengths"), std::string::npos);
+// A format that was asked for is that of every line, whatever it looks like.
+TEST_F(LogFormats, AForcedFormatIsReadWhereDetectionSaysAnother) {
+  const std::vector<Request> all = requests(talks(false));
+  const auto forced = [&](Writer writer, LogFormat format) {
+    AuditOptions options;
+    options.parser.format = format;
+    return audit({write(all, writer, file("forced.jsonl"))}, options);
+  };
+  const auto by_format = [&](const Audit& audit) { return json::serialize(report(audit).at("input").at("by_format")); };
+  const auto with_call_type = [](const Request& r) {
+    json::object out = with_time(r.body, r);
+    out["call_type"] = "acompletion";
+    return out;
+  };
+  const std::string expected = figures(report_of(write(all, kWriters[0].second, file("chat.jsonl"))));
+  EXPECT_EQ(by_format(*audit({write(all, with_call_type, file("detected.jsonl"))})), json::serialize(json::object{{"litellm", all.size()}}));
+  const auto chat = forced(with_call_type, LogFormat::kChat);
+  EXPECT_EQ(by_format(*chat), json::serialize(json::object{{"chat", all.size()}}));
+  EXPECT_EQ(figures(report(*chat)), expected);
+  // What surrounds a body is any object; what has one in its own right may be taken for either.
+  const auto wrapped = [](const Request& r) { return json::object{{"endpoint", "x"}, {"e2e_ms", 3}, {"time", iso(r.ms)}, {"usage", usage(r)}, {"request", r.body}}; };
+  const auto body_log = forced(wrapped, LogFormat::kBodyLog);
+  EXPECT_EQ(by_format(*body_log), json::serialize(json::object{{"body-log", all.size()}}));
+  EXPECT_EQ(figures(report(*body_log)), expected);
+  // A page of an API holds records of that format too.
+  json::array page;
+  for (const Request& r : all) page.push_back(with_call_type(r));
+  std::ofstream(file("page.json")) << json::serialize(json::object{{"data", std::move(page)}});
+  AuditOptions options;
+  options.parser.format = LogFormat::kChat;
+  EXPECT_EQ(figures(report(*audit({file("page.json")}, options))), expected);
+  const auto lengths = forced(with_call_type, LogFormat::kLengths);
+  EXPECT_EQ(lengths->lengths().num_requests(), static_cast<int64_t>(all.size()));
+}
+
+TEST_F(LogFormats, AForcedFormatThatTheLogDoesNotHaveSaysSo) {
+  const std::vector<Request> all = requests(talks(false));
+  const std::string chat = write(all, kWriters[0].second, file("chat.jsonl"));
+  for (int i = 0; i < kNumLogFormats; ++i) {
+    const LogFormat format = static_cast<LogFormat>(i);
+    // These two find what they need in a chat body with token counts.
+    if (format == LogFormat::kChat || format == LogFormat::kLengths || format == LogFormat::kMessages || format == LogFormat::kLiteLlm) continue;
+    AuditOptions options;
+    options.parser.format = format;
+    const auto found = audit({chat}, options);
+    if (found->trace() != nullptr) continue;  // gateways' wrappers may lie around the messages themselves
+    const auto made = make_report(*found, {});
+    ASSERT_FALSE(made) << format_name(format);
+    EXPECT_NE(made.error().message.find(fmt::format("{} not in the format that was asked for", all.size())), std::string::npos) << format_name(format) << ": " << made.error().message;
+  }
+}
+
+// A session whose first lines are of kinds that nobody knows yet is one when it is called one.
+TEST_F(LogFormats, AForcedSessionFileNeedsNoKnownFirstLines) {
+  std::vector<std::string> lines(25, R"({"type":"something-new"})");
+  lines.push_back(R"({"type":"user","uuid":"a","parentUuid":null,"sessionId":"s","cwd":"/one","at":{"time":"2026-11-01T00:00:07Z"},"timestamp":"2026-11-01T00:00:00Z","message":{"role":"user","content":"hello"}})");
+  lines.push_back(R"({"type":"assistant","uuid":"b","parentUuid":"a","sessionId":"s","cwd":"/one","timestamp":"2026-11-01T00:00:01Z","message":{"id":"m","model":"x","role":"assistant","content":[{"type":"text","text":"hi"}],"usage":{"input_tokens":9,"output_tokens":2}}})");
+  write_lines(file("session.jsonl"), lines);
+  EXPECT_EQ(audit({file("session.jsonl")})->trace(), nullptr);
+  AuditOptions options;
+  options.parser = {.format = LogFormat::kClaudeCode, .time_field = "at.time", .tenant_field = "cwd"};
+  const auto found = audit({file("session.jsonl")}, options);
+  ASSERT_NE(found->trace(), nullptr);
+  ASSERT_EQ(found->trace()->requests.size(), 1u);
+  EXPECT_EQ(found->trace()->requests[0].time_us, (kNovemberMs + 7000) * 1000);
+  EXPECT_EQ(found->trace()->tenants.name(found->trace()->requests[0].tenant), "/one");
+}
+
+// Times and tenants where no tool writes them; in every kind of line, "ts" and "user" say another thing.
+TEST_F(LogFormats, NamedFieldsTellTimeAndTenant) {
+  Rng rng(8);
+  const std::string prompt = words(rng, 1280);
+  const auto log = [&](const auto& line) {
+    std::vector<std::string> lines;
+    for (int i = 0; i < 3; ++i) {  // 400 s apart in one field, 200 s in the other; the first and the last are one tenant's
+      lines.push_back(json::serialize(line(kNovemberMs + i * 200'000, kNovemberMs + i * 400'000, i == 1 ? "b" : "a")));
+    }
+    write_lines(file("log.jsonl"), lines);
+    return file("log.jsonl");
+  };
+  const auto check = [&](const std::string& path, const char* time_field, const char* tenant_field) {
+    AuditOptions options;
+    const json::object plain = report_of(path, options);
+    options.parser.time_field = time_field;
+    options.parser.tenant_field = tenant_field;
+    const json::object named = report_of(path, options);
+    EXPECT_EQ(plain.at("reuse").at("by_retention").at("5m").at("hit_tokens").to_number<int64_t>(), 2 * 1280) << path;
+    EXPECT_EQ(plain.at("per_tenant").at("tenants").to_number<int>(), 1);
+    EXPECT_EQ(named.at("reuse").at("by_retention").at("5m").at("hit_tokens").to_number<int64_t>(), 0);
+    EXPECT_EQ(named.at("reuse").at("by_retention").at("1h").at("hit_tokens").to_number<int64_t>(), 2 * 1280);
+    EXPECT_EQ(named.at("per_tenant").at("tenants").to_number<int>(), 2);
+    EXPECT_EQ(named.at("per_tenant").at("unlimited").at("hit_tokens").to_number<int64_t>(), 1280);
+    EXPECT_EQ(named.at("input").at("span_seconds").to_number<double>(), 800);
+    // A path that is nowhere gives no time and no tenant, and says how many.
+    options.parser.time_field = "no.where";
+    const json::object nowhere = report_of(path, options);
+    EXPECT_EQ(nowhere.at("input").at("without_time").to_number<int>(), 3);
+    EXPECT_FALSE(nowhere.at("input").at("has_times").as_bool());
+  };
+  const auto body = [&] { return json::object{{"model", "m"}, {"prompt", prompt}}; };
+  check(log([&](int64_t ts, int64_t when, const char* who) {
+          json::object line = body();
+          line["ts"] = iso(ts);
+          line["user"] = "all";
+          line["meta"] = json::object{{"when", when}, {"customer", json::object{{"name", who}}}};
+          return line;
+        }), "meta.when", "meta.customer.name");
+  check(log([&](int64_t ts, int64_t when, const char* who) { return json::object{{"ts", iso(ts)}, {"user", "all"}, {"sent", iso(when)}, {"team", who}, {"request_body", json::serialize(body())}}; }), "sent", "team");
+  check(log([&](int64_t ts, int64_t when, const char* who) {
+          return json::object{{"startedDateTime", iso(ts)}, {"_when", when}, {"_who", who}, {"request", json::object{{"postData", json::object{{"text", json::serialize(body())}}}}}};
+        }), "_when", "_who");
+  check(log([&](int64_t ts, int64_t when, const char* who) {
+          return json::object{{"http_buffered_trace", json::object{{"request", json::object{{"headers_received_time", iso(ts)}, {"body", json::object{{"as_string", json::serialize(body())}}}}}}},
+                              {"at", when}, {"who", who}};
+        }), "at", "who");
+}
+
+TEST_F(LogFormats, NamedFieldsTellTimeAndTenantOfSpans) {
+  Rng rng(8);
+  const std::string text = words(rng, 1280);
+  std::vector<std::string> lines;
+  for (int i = 0; i < 2; ++i) {
+    json::array attributes{otel_attribute("gen_ai.request.model", {{"stringValue", "m"}}), otel_attribute("user.id", {{"stringValue", "all"}}),
+                           otel_attribute("team", {{"stringValue", i == 0 ? "a" : "b"}}), otel_attribute("gen_ai.prompt.0.role", {{"stringValue", "user"}}),
+                           otel_attribute("gen_ai.prompt.0.content", {{"stringValue", text}})};
+    const json::object span{{"startTimeUnixNano", std::to_string(kNovemberMs) + "000000"}, {"endTimeUnixNano", std::to_string(kNovemberMs + i * 400'000) + "000000"}, {"attributes", std::move(attributes)}};
+    lines.push_back(json::serialize(json::object{{"spans", json::array{span}}}));
+  }
+  write_lines(file("spans.jsonl"), lines);
+  AuditOptions options;
+  options.parser = {.time_field = "endTimeUnixNano", .tenant_field = "team"};
+  EXPECT_EQ(report_of(file("spans.jsonl")).at("input").at("span_seconds").to_number<double>(), 0);
+  const json::object named = report_of(file("spans.jsonl"), options);
+  EXPECT_EQ(named.at("input").at("span_seconds").to_number<double>(), 400);
+  EXPECT_EQ(named.at("per_tenant").at("tenants").to_number<int>(), 2);
+}
+
+// Block hashes and prompts cannot be held against each other, nor blocks of two sizes; each is told in its own words.
+TEST_F(LogFormats, AnotherKindOfRecordAndAnotherBlockSizeAreTwoMatters) {
+  const std::string prompt = R"({"messages":[{"role":"user","content":"hi"}]})", hashes = R"({"hash_ids":[1,2],"input_length":1000})",
+                    small = R"({"hashes":[1,2],"page_size":16,"input_length":32})";
+  write_lines(file("one.jsonl"), {prompt, hashes, small});
+  write_lines(file("two.jsonl"), {hashes, prompt, small, small});
+  const auto skipped = [&](const char* name, Skip reason) { return audit({file(name)})->input().skipped[static_cast<size_t>(reason)]; };
+  EXPECT_EQ(skipped("one.jsonl", Skip::kOtherKind), 2u);
+  EXPECT_EQ(skipped("one.jsonl", Skip::kOtherBlocks), 0u);
+  EXPECT_EQ(skipped("two.jsonl", Skip::kOtherKind), 1u);
+  EXPECT_EQ(skipped("two.jsonl", Skip::kOtherBlocks), 2u);
+  EXPECT_EQ(skip_reason(Skip::kOtherKind).find("block size"), std::string_view::npos);
+  // The same where reports are joined.
+  ReportOptions options;
+  options.shard = true;
+  const auto shard = [&](const std::string& line) {
+    write_lines(file("shard.jsonl"), {line});
+    return report(*audit({file("shard.jsonl")}), options);
+  };
+  const auto join = [&](const std::string& first, const std::string& second) {
+    Audit joined({}, nullptr, nullptr);
+    EXPECT_TRUE(add_shard(shard(first), joined));
+    const Result<> done = add_shard(shard(second), joined);
+    return done ? std::string("joined") : done.error().message;
+  };
+  EXPECT_EQ(join(hashes, prompt), "a trace of block hashes and one of prompts cannot be joined");
+  EXPECT_EQ(join(hashes, small), "traces with blocks of 512 and of 16 tokens cannot be joined");
+}
+
+// A block's hash stands for all before it: what is repeated at other places, and which edit broke a prefix, cannot be told from it.
+TEST_F(LogFormats, HashesDoNotTellWhatIsRepeatedElsewhere) {
+  write_lines(file("hashes.jsonl"), {R"({"hash_ids":[1,2],"input_length":1000,"timestamp":0})", R"({"hash_ids":[1,3],"input_length":1000,"timestamp":400000})"});
+  const json::object found = report_of(file("hashes.jsonl"));
+  EXPECT_EQ(found.at("repetition").at("prefix_share").to_number<double>(), 512.0 / 2000);
+  for (const char* key : {"other_tokens", "other_share"}) EXPECT_TRUE(found.at("repetition").at(key).is_null()) << key;
+  EXPECT_TRUE(found.at("breakers").is_null());
+  EXPECT_EQ(found.at("input").at("span_seconds").to_number<double>(), 400) << "milliseconds since the beginning";
+  const std::string text = summary_text(found);
+  EXPECT_NE(text.find("repeated at other places, out of reach  not known"), std::string::npos) << text;
+  // Whole seconds of a clock are no milliseconds.
+  write_lines(file("clock.jsonl"), {R"({"hash_ids":[1],"input_length":500,"timestamp":1793491200})", R"({"hash_ids":[1],"input_length":500,"timestamp":1793491260})"});
+  EXPECT_EQ(report_of(file("clock.jsonl")).at("input").at("span_seconds").to_number<double>(), 60);
 }
 
 TEST_F(LogFormats, TimesAreReadAsToolsWriteThem) {

@@ -45,6 +45,13 @@ MaybeJson first_of(const MaybeJson& object, std::span<const std::string_view> pa
   return std::nullopt;
 }
 
+MaybeJson hash_list(const Json& value) {
+  for (const std::string_view key : kHashFields) {
+    if (MaybeJson list = member(value, key); is_array(list)) return list;
+  }
+  return std::nullopt;
+}
+
 LogRecord record_of(LogFormat format) {
   LogRecord out;
   out.format = format;
@@ -154,7 +161,7 @@ std::optional<Skip> LogParser::parse_value(const Json& value, std::vector<LogRec
   if (value.get(list) != simdjson::SUCCESS) {
     skip = parse_record(value, out);
     const MaybeJson page = member(value, "data");
-    if (skip != Skip::kNoRequest || !page || page->get(list) != simdjson::SUCCESS) return skip;
+    if ((skip != Skip::kNoRequest && skip != Skip::kOtherFormat) || !page || page->get(list) != simdjson::SUCCESS) return skip;
   }
   for (const Json element : list) {
     num_inner_ = 0;
@@ -168,35 +175,54 @@ std::optional<Skip> LogParser::parse_value(const Json& value, std::vector<LogRec
 }
 
 std::optional<Skip> LogParser::parse_record(const Json& value, std::vector<LogRecord>& out) {
-  if (!value.is_object()) return Skip::kNoRequest;
-  for (const std::string_view key : kHashFields) {
-    if (is_array(member(value, key)) && wanted(LogFormat::kHashTrace)) return parse_hash_trace(value, out);
+  if (!value.is_object()) return options_.format ? Skip::kOtherFormat : Skip::kNoRequest;
+  if (options_.format) {
+    const std::optional<Skip> skip = parse_as(*options_.format, value, out);
+    return skip == Skip::kNoRequest ? Skip::kOtherFormat : skip;
   }
-  if (member(value, "resourceSpans") && wanted(LogFormat::kOtel)) return parse_otel(value, out);
-  if (is_array(member(value, "spans")) && wanted(LogFormat::kOtel)) return parse_otel(value, out);
-  if (is_array(member_at(value, "log.entries")) && wanted(LogFormat::kHar)) return parse_har(value, out);
-  if (member(value, "startedDateTime") && member_at(value, "request.postData") && wanted(LogFormat::kHar)) return parse_har_entry(value, out);
-  if (member(value, "http_buffered_trace") && wanted(LogFormat::kEnvoyTap)) return parse_envoy_tap(value, out);
-
-  LogRecord record;
-  read_frame(value, record);
-  const std::optional<LogFormat> wrapper = wrapper_format(value);
-  if (!wrapper) {
-    if (const auto format = body_format(value); format && wanted(*format)) {
-      record.format = *format;
-      if (!read_body(value, *format, record)) return Skip::kNoPrompt;
-      out.push_back(std::move(record));
-      return std::nullopt;
-    }
-  } else if (wanted(*wrapper)) {
-    record.format = *wrapper;
-    return parse_body_of(value, std::move(record), out);
-  }
-  if (wanted(LogFormat::kLengths)) {
-    if (!parse_lengths(value, out)) return std::nullopt;
-  }
+  if (const std::optional<LogFormat> format = format_of(value)) return parse_as(*format, value, out);
+  if (!parse_lengths(value, out)) return std::nullopt;
   if (member(value, "choices") || text_of(member(value, "object")).starts_with("chat.completion")) return Skip::kResponseOnly;
   return Skip::kNoRequest;
+}
+
+std::optional<LogFormat> LogParser::format_of(const Json& value) const {
+  if (hash_list(value)) return LogFormat::kHashTrace;
+  if (member(value, "resourceSpans") || is_array(member(value, "spans"))) return LogFormat::kOtel;
+  if (is_array(member_at(value, "log.entries"))) return LogFormat::kHar;
+  if (member(value, "startedDateTime") && member_at(value, "request.postData")) return LogFormat::kHar;
+  if (member(value, "http_buffered_trace")) return LogFormat::kEnvoyTap;
+  if (const std::optional<LogFormat> wrapper = wrapper_format(value)) return wrapper;
+  return body_format(value);
+}
+
+std::optional<Skip> LogParser::parse_as(LogFormat format, const Json& value, std::vector<LogRecord>& out) {
+  LogRecord record = record_of(format);
+  switch (format) {
+    case LogFormat::kHashTrace: return parse_hash_trace(value, out);
+    case LogFormat::kLengths: return parse_lengths(value, out);
+    case LogFormat::kOtel: return parse_otel(value, out);
+    case LogFormat::kHar: return member(value, "log") ? parse_har(value, out) : parse_har_entry(value, out);
+    case LogFormat::kEnvoyTap: return parse_envoy_tap(value, out);
+    case LogFormat::kClaudeCode:
+    case LogFormat::kCodex: return Skip::kNoRequest;  // lines of such a file mean something only together
+    case LogFormat::kChat:
+    case LogFormat::kMessages:
+    case LogFormat::kResponses:
+    case LogFormat::kCompletions:
+      read_frame(value, record);
+      if (!read_body(value, format, record)) return body_format(value) == format ? Skip::kNoPrompt : Skip::kNoRequest;
+      out.push_back(std::move(record));
+      return std::nullopt;
+    case LogFormat::kLiteLlm:
+    case LogFormat::kLangfuse:
+    case LogFormat::kHelicone:
+    case LogFormat::kBodyLog:
+    case LogFormat::kDeepInfer: break;
+  }
+  read_frame(value, record);
+  const std::optional<Skip> skip = parse_body_of(value, std::move(record), out);
+  return skip == Skip::kNoPrompt && wrapper_format(value) != format ? Skip::kNoRequest : skip;
 }
 
 // Told by fields that only that tool writes; any other object around a body is a body log.
@@ -234,12 +260,8 @@ void LogParser::read_frame(const Json& outer, LogRecord& record) const {
       break;
     }
   }
-  const auto name = [&](const MaybeJson& value) {
-    if (!value) return std::string();
-    return value->is_string() ? std::string(text_of(value)) : is_object(value) ? std::string() : json_text(*value);
-  };
-  record.tenant = options_.tenant_field.empty() ? name(first_of(outer, kTenantFields)) : name(member_at(outer, options_.tenant_field));
-  record.session = name(first_of(outer, kSessionFields));
+  record.tenant = name_of(options_.tenant_field.empty() ? first_of(outer, kTenantFields) : member_at(outer, options_.tenant_field));
+  record.session = name_of(first_of(outer, kSessionFields));
   record.model = text_of(first_member(outer, {"model", "providedModelName", "provided_model_name", "request_model", "model_name"}));
   read_usage(outer, record.usage);
   for (const std::string_view key : kUsageFields) {
@@ -274,7 +296,16 @@ std::optional<Skip> LogParser::parse_body_of(const Json& outer, LogRecord record
     out.push_back(std::move(record));
     return std::nullopt;
   }
-  return record.format == LogFormat::kBodyLog ? Skip::kNoRequest : Skip::kNoPrompt;
+  if (record.format == LogFormat::kBodyLog) return Skip::kNoRequest;
+  return take_lengths(std::move(record), out);
+}
+
+// Of a call whose prompt was not logged, its token counts, if it has any.
+std::optional<Skip> LogParser::take_lengths(LogRecord record, std::vector<LogRecord>& out) {
+  if (record.usage.input < 0) return Skip::kNoPrompt;
+  record.prompt = UnknownPrompt{};
+  out.push_back(std::move(record));
+  return std::nullopt;
 }
 
 // An answer: an object, its text, or the text of a stream.
@@ -334,7 +365,7 @@ std::optional<Skip> LogParser::parse_gateway(const Json& outer, const MaybeJson&
   const MaybeJson tools = object_or_text(first_member(outer, {"tools", "model_parameters.tools", "modelParameters.tools", "optional_params.tools",
                                                               "metadata.tools", "proxy_server_request.tools", "proxy_server_request.body.tools"}));
   if (tools) append_tools(*tools, conversation);
-  if (conversation.messages.empty()) return Skip::kNoPrompt;
+  if (conversation.messages.empty()) return take_lengths(std::move(record), out);
   record.prompt = std::move(conversation);
   out.push_back(std::move(record));
   return std::nullopt;
@@ -347,18 +378,14 @@ std::optional<Skip> LogParser::parse_hash_trace(const Json& value, std::vector<L
   read_frame(value, record);
   HashedPrompt prompt;
   simdjson::dom::array ids;
-  for (const std::string_view key : kHashFields) {
-    const MaybeJson list = member(value, key);
-    if (list && list->get(ids) == simdjson::SUCCESS) break;
-  }
+  const MaybeJson list = hash_list(value);
+  if (!list || list->get(ids) != simdjson::SUCCESS) return Skip::kNoRequest;
   prompt.block_ids.reserve(ids.size());
   for (const Json id : ids) prompt.block_ids.push_back(hash_value(id));
-  // Mooncake's traces: blocks of 512 tokens, time in milliseconds since their beginning.
+  // Mooncake's traces: blocks of 512 tokens.
   const auto block_tokens = integer_of(first_member(value, {"block_size", "block_tokens", "page_size"}));
   prompt.block_tokens = static_cast<int32_t>(std::clamp<int64_t>(block_tokens.value_or(512), 1, 1 << 20));
-  if (!block_tokens && options_.time_field.empty()) {
-    if (const auto ms = integer_of(member(value, "timestamp"))) record.time_us = *ms * 1000;
-  }
+  if (!block_tokens) read_mooncake_time(value, record);
   const int64_t whole = static_cast<int64_t>(prompt.block_ids.size()) * prompt.block_tokens;
   const auto input = integer_of(first_member(value, {"input_length", "input_tokens", "prompt_tokens", "num_prompt_tokens", "prompt_len"}));
   record.usage.input = std::max<int64_t>(input.value_or(whole), 0);
@@ -368,12 +395,19 @@ std::optional<Skip> LogParser::parse_hash_trace(const Json& value, std::vector<L
   return std::nullopt;
 }
 
+// Milliseconds since the trace began, whatever size the number has; unless it is a clock.
+void LogParser::read_mooncake_time(const Json& value, LogRecord& record) const {
+  const auto ms = integer_of(member(value, "timestamp"));
+  if (ms && options_.time_field.empty() && !(record.time_us && is_clock_us(*record.time_us))) record.time_us = *ms * 1000;
+}
+
 std::optional<Skip> LogParser::parse_lengths(const Json& value, std::vector<LogRecord>& out) {
   LogRecord record = record_of(LogFormat::kLengths);
   read_frame(value, record);
   if (record.usage.input < 0) {
     record.usage.input = integer_of(first_member(value, {"input_length", "ContextTokens", "prompt_len", "num_prefill_tokens"})).value_or(-1);
   }
+  if (member(value, "input_length")) read_mooncake_time(value, record);
   if (record.usage.output < 0) record.usage.output = integer_of(first_member(value, {"output_length", "GeneratedTokens", "num_decode_tokens"})).value_or(-1);
   if (record.usage.input < 0) return Skip::kNoRequest;
   record.prompt = UnknownPrompt{};
@@ -439,7 +473,7 @@ std::optional<Skip> LogParser::parse_span(const Json& span, std::vector<LogRecor
   }
   if (const MaybeJson tools = object_or_text(get({"gen_ai.tool.definitions", "gen_ai.request.tools"}))) append_tools(*tools, conversation);
   else append_numbered_tools(attributes, conversation);
-  if (conversation.messages.empty()) return Skip::kNoPrompt;
+  if (conversation.messages.empty()) return take_lengths(std::move(record), out);
   record.prompt = std::move(conversation);
   out.push_back(std::move(record));
   return std::nullopt;
@@ -538,7 +572,7 @@ std::optional<Skip> LogParser::parse_envoy_tap(const Json& value, std::vector<Lo
   LogRecord record = record_of(LogFormat::kEnvoyTap);
   read_frame(value, record);
   const MaybeJson trace = member(value, "http_buffered_trace");
-  if (!record.time_us) record.time_us = time_us_of(first_member(trace, {"request.headers_received_time", "request.start_time"}));
+  if (!record.time_us && options_.time_field.empty()) record.time_us = time_us_of(first_member(trace, {"request.headers_received_time", "request.start_time"}));
   const auto text_at = [&](std::string_view side) {
     const MaybeJson body = member_at(trace, side);
     if (const std::string_view text = text_of(member(body, "as_string")); !text.empty()) return std::string(text);

@@ -14,7 +14,7 @@
 namespace deepinfer::trace {
 
 struct ParserOptions {
-  std::optional<LogFormat> format;   // forced: nothing else is looked for
+  std::optional<LogFormat> format;   // forced: every value is read as that, and what cannot be is kOtherFormat
   std::string time_field;            // path of the time, "meta.when"; empty: the usual names
   std::string tenant_field;          // the same for what separates caches
 };
@@ -31,8 +31,11 @@ class LogParser {
 
  private:
   std::optional<Skip> parse_record(const Json& value, std::vector<LogRecord>& out);
+  std::optional<LogFormat> format_of(const Json& value) const;  // as it looks; never of lines that tell only lengths, which look like nothing
+  std::optional<Skip> parse_as(LogFormat format, const Json& value, std::vector<LogRecord>& out);
   std::optional<Skip> parse_body_of(const Json& outer, LogRecord record, std::vector<LogRecord>& out);
   std::optional<Skip> parse_gateway(const Json& outer, const MaybeJson& messages, LogRecord record, std::vector<LogRecord>& out);
+  static std::optional<Skip> take_lengths(LogRecord record, std::vector<LogRecord>& out);
   std::optional<Skip> parse_hash_trace(const Json& value, std::vector<LogRecord>& out);
   std::optional<Skip> parse_lengths(const Json& value, std::vector<LogRecord>& out);
   std::optional<Skip> parse_otel(const Json& value, std::vector<LogRecord>& out);
@@ -46,9 +49,9 @@ class LogParser {
   std::optional<Skip> parse_envoy_tap(const Json& value, std::vector<LogRecord>& out);
   std::optional<LogFormat> wrapper_format(const Json& outer) const;
   void read_frame(const Json& outer, LogRecord& record) const;
+  void read_mooncake_time(const Json& value, LogRecord& record) const;
   void read_answer(const MaybeJson& answer, LoggedUsage& usage);
   void read_answer_text(std::string_view text, LoggedUsage& usage);
-  bool wanted(LogFormat format) const { return !options_.format || *options_.format == format; }
   // JSON inside a string of a JSON value; nesting is bounded.
   MaybeJson parse_inner(std::string_view text);
   MaybeJson object_or_text(const MaybeJson& value);

@@ -29,9 +29,11 @@ std::string_view skip_reason(Skip skip) {
     case Skip::kNoPrompt: return "a request whose prompt was not logged";
     case Skip::kResponseOnly: return "an answer without its request";
     case Skip::kSessionLine: return "a line of a session file that calls no model";
-    case Skip::kOtherTrace: return "a trace with another block size than the first record's";
+    case Skip::kOtherBlocks: return "block hashes of another block size than the first record's";
     case Skip::kBadCsv: return "a CSV row that does not fit its header";
     case Skip::kUnreadable: return "bytes that cannot be decompressed or read";
+    case Skip::kOtherFormat: return "not in the format that was asked for";
+    case Skip::kOtherKind: return "prompts among block hashes, or block hashes among prompts: these are audited apart";
   }
   return "";
 }

@@ -23,6 +23,7 @@ enum class LogFormat : uint8_t {
 constexpr int kNumLogFormats = static_cast<int>(LogFormat::kLengths) + 1;
 std::string_view format_name(LogFormat format);
 std::optional<LogFormat> format_named(std::string_view name);
+constexpr bool is_session(LogFormat format) { return format == LogFormat::kClaudeCode || format == LogFormat::kCodex; }
 
 // Prompts of a hash trace: block i is known by a number that equal blocks share.
 struct HashedPrompt {
@@ -50,9 +51,9 @@ struct LogRecord {
 
 // Why a line is not in the figures.
 enum class Skip : uint8_t {
-  kNotJson, kTooDeep, kTooLong, kNoRequest, kNoPrompt, kResponseOnly, kSessionLine, kOtherTrace, kBadCsv, kUnreadable,
+  kNotJson, kTooDeep, kTooLong, kNoRequest, kNoPrompt, kResponseOnly, kSessionLine, kOtherBlocks, kBadCsv, kUnreadable, kOtherFormat, kOtherKind,
 };
-constexpr int kNumSkips = static_cast<int>(Skip::kUnreadable) + 1;
+constexpr int kNumSkips = static_cast<int>(Skip::kOtherKind) + 1;
 std::string_view skip_reason(Skip skip);
 
 }  // namespace deepinfer::trace

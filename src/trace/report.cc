@@ -21,6 +21,10 @@ constexpr double kMonthUs = 30.0 * 86400e6;
 constexpr double kLeastSpanUs = 600e6;  // below ten minutes nothing is said about a month
 constexpr int kTimelineBuckets = 48;
 constexpr size_t kMaxBreakers = 30;
+// Of a sample, a rate is stated only if its error is no larger than this. A sample of fewer blocks than there are groups, from whose
+// differences the error is told, does not know its error either.
+constexpr double kMaxRateError = 0.1;
+constexpr size_t kMinSampledBlocks = PrefixTree::kNumGroups;
 
 double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
@@ -29,11 +33,15 @@ std::string digest_name(const std::string& name) { return name.empty() ? name : 
 // Token counts are whole; those of a sample are estimates and rounded.
 int64_t whole(double tokens) { return std::llround(tokens); }
 
-json::object hit_object(double hit, double error, double input, bool sampled) {
-  json::object out{{"hit_tokens", whole(hit)}, {"hit_rate", share(hit, input)}};
-  if (sampled) out["hit_rate_error"] = share(error, input);
-  return out;
+json::object unknown_hits() { return {{"hit_tokens", nullptr}, {"hit_rate", nullptr}}; }
+
+// What nobody logged is not 0.
+template <class T>
+json::value known_if(bool known, const T& value) {
+  return known ? json::value(value) : json::value(nullptr);
 }
+
+LoggedUsage usage_of(const TracedRequest& r) { return {r.logged_input, r.logged_cached, r.logged_written, r.logged_written_1h, r.output_tokens}; }
 
 // One audit's figures, section by section.
 class Report {
@@ -43,19 +51,43 @@ class Report {
   // Of a shard in which no request was found: what it passed over is told to those that join shards.
   json::object make_empty() const { return {{"version", 1}, {"input", input_section()}, {"shard", shard_section()}}; }
 
+  // Of a log that tells lengths only: what is known from those, and null for what is not.
+  Result<json::object> make_of_lengths() {
+    DI_TRY(check_price());
+    knows_reuse_ = false;
+    const LengthLog& lengths = audit_.lengths();
+    for (const auto& [model, usage] : lengths.by_model()) totals_.push_back({model, usage});
+    input_tokens_ = static_cast<double>(lengths.all().input);
+    span_us_ = static_cast<double>(lengths.times().last_us() - lengths.times().first_us());
+    json::object out;
+    out["version"] = 1;
+    out["input"] = input_section();
+    out["tokens"] = token_section();
+    out["reuse"] = json::object{{"block_tokens", nullptr}, {"unlimited", unknown_hits()}, {"by_retention", json::object()}, {"by_capacity", json::array()},
+                                {"by_retention_and_capacity", json::array()}, {"distance", json::array()}, {"age", json::array()}};
+    out["block_sizes"] = json::array();
+    out["per_tenant"] = nullptr;
+    out["routing"] = json::object{{"workers", options_.num_workers}, {"policies", json::array()}};
+    out["repetition"] = repetition_section();
+    out["timeline"] = length_timeline();
+    out["money"] = money_section();
+    out["breakers"] = nullptr;
+    if (options_.shard) out["shard"] = shard_section();
+    return out;
+  }
+
   Result<json::object> make() {
     DI_TRY(check());
     order_ = trace_.by_time();
     if (audit_.has_times() && !order_.empty()) span_us_ = static_cast<double>(trace_.requests[order_.back()].time_us - trace_.requests[order_.front()].time_us);
     replay_main();
+    for (uint32_t m = 0; m < trace_.models.size(); ++m) totals_.push_back({trace_.models.name(m), {}});
+    for (const TracedRequest& r : trace_.requests) totals_[r.model].usage.add(r.input_tokens, usage_of(r));
     json::object out;
     out["version"] = 1;
     out["input"] = input_section();
     out["tokens"] = token_section();
-    if (trace_.tree.sampled()) {
-      out["sampling"] = json::object{{"rate", trace_.tree.rate()}, {"seed", trace_.tree.seed()},
-                                     {"error", "hit_rate_error is half the width of a 95 % interval"}};
-    }
+    if (trace_.tree.sampled()) out["sampling"] = sampling_section();
     out["reuse"] = reuse_section();
     out["block_sizes"] = block_size_section();
     out["per_tenant"] = tenant_section();
@@ -63,7 +95,8 @@ class Report {
     out["repetition"] = repetition_section();
     out["timeline"] = timeline_section();
     out["money"] = money_section();
-    out["breakers"] = breaker_section(kMaxBreakers);
+    // Hashes of blocks name no edit.
+    out["breakers"] = trace_.partial_blocks ? json::value(nullptr) : json::value(breaker_section(kMaxBreakers));
     if (options_.shard) out["shard"] = shard_section();
     return out;
   }
@@ -74,6 +107,10 @@ class Report {
     if (!trace_.partial_blocks && (main_multiple_ < 1 || options_.block_tokens % trace_.block_tokens != 0)) {
       return Error{Code::kInvalidArgument, fmt::format("blocks of {} tokens cannot be told from a trace of blocks of {}", options_.block_tokens, trace_.block_tokens)};
     }
+    return check_price();
+  }
+
+  Result<> check_price() const {
     if (!options_.price.empty() && (options_.prices == nullptr || options_.prices->named(options_.price) == nullptr)) {
       return Error{Code::kInvalidArgument, fmt::format("no price entry is named '{}'", options_.price)};
     }
@@ -102,6 +139,15 @@ class Report {
     }
     main_options_ = replay_options(main_multiple_, true);
     main_ = replay(trace_, order_, main_options_, scratch_, &hit_of_);
+    input_tokens_ = main_.input_tokens;
+    knows_reuse_ = told(main_, main_options_, forever(), capacity_tokens_.size());
+  }
+
+  bool sample_too_small() const { return trace_.tree.sampled() && trace_.tree.nodes().size() <= kMinSampledBlocks; }
+
+  // Whether the sample, if it is one, knows this cell of a replay.
+  bool told(const ReuseCounts& counts, const ReplayOptions& options, size_t retention, size_t capacity) const {
+    return !trace_.tree.sampled() || (!sample_too_small() && share(counts.error(retention, capacity, options), counts.input_tokens) <= kMaxRateError);
   }
 
   size_t forever() const { return standard_retentions().size(); }
@@ -112,7 +158,7 @@ class Report {
     out["files"] = in.num_files;
     out["bytes"] = in.num_bytes;
     out["values"] = in.num_values;
-    out["requests"] = trace_.requests.size();
+    out["requests"] = knows_trace() ? static_cast<int64_t>(trace_.requests.size()) : audit_.lengths().num_requests();
     json::object formats;
     for (int i = 0; i < kNumLogFormats; ++i) {
       if (in.records_by_format[static_cast<size_t>(i)] > 0) formats[format_name(static_cast<LogFormat>(i))] = in.records_by_format[static_cast<size_t>(i)];
@@ -123,20 +169,33 @@ class Report {
       if (in.skipped[static_cast<size_t>(i)] > 0) skipped[skip_reason(static_cast<Skip>(i))] = in.skipped[static_cast<size_t>(i)];
     }
     out["skipped"] = std::move(skipped);
+    const LengthLog& lengths = audit_.lengths();
     out["incomplete"] = in.num_incomplete;
     out["without_time"] = in.num_without_time;
     out["wrong_clock"] = in.num_wrong_clock;
     out["backward_clock"] = in.num_backward;
     out["unrendered"] = in.num_unrendered;
-    out["lengths_only"] = json::object{{"requests", in.num_lengths_only}, {"input_tokens", in.lengths_only_input}, {"output_tokens", in.lengths_only_output}};
+    const UsageSums of_lengths = lengths.all();
+    out["lengths_only"] = json::object{{"requests", of_lengths.num_requests}, {"input_tokens", of_lengths.input},
+                                       {"output_tokens", known_if(of_lengths.num_with_output > 0, of_lengths.output)},
+                                       {"without_time", lengths.num_without_time()}, {"wrong_clock", lengths.num_wrong_clock()}};
     json::array errors;
     for (const std::string& error : in.errors) errors.push_back(json::string(options_.redact ? digest_name(error) : error));
     out["errors"] = std::move(errors);
-    out["tenants"] = num_tenants();
-    out["has_times"] = audit_.has_times();
-    if (audit_.has_times() && !order_.empty()) {
-      out["first_time_ms"] = trace_.requests[order_.front()].time_us / 1000;
-      out["last_time_ms"] = trace_.requests[order_.back()].time_us / 1000;
+    if (knows_trace()) {
+      out["tenants"] = num_tenants();
+      out["has_times"] = audit_.has_times();
+      if (audit_.has_times() && !order_.empty()) {
+        out["first_time_ms"] = trace_.requests[order_.front()].time_us / 1000;
+        out["last_time_ms"] = trace_.requests[order_.back()].time_us / 1000;
+      }
+    } else {
+      out["tenants"] = nullptr;
+      out["has_times"] = !lengths.times().empty();
+      if (!lengths.times().empty()) {
+        out["first_time_ms"] = lengths.times().first_us() / 1000;
+        out["last_time_ms"] = lengths.times().last_us() / 1000;
+      }
     }
     out["span_seconds"] = span_us_ / 1e6;
     return out;
@@ -151,31 +210,40 @@ class Report {
   }
 
   json::object token_section() const {
-    int64_t output = 0, logged_input = 0, logged_cached = 0, with_usage = 0;
-    for (const TracedRequest& r : trace_.requests) {
-      output += std::max<int64_t>(0, r.output_tokens);
-      if (r.logged_input < 0) continue;
-      ++with_usage;
-      logged_input += r.logged_input;
-      logged_cached += std::max<int64_t>(0, r.logged_cached);
-    }
-    json::object out{{"tokenizer", trace_.partial_blocks ? "counted by the log" : options_.tokenizer_name}, {"input", whole(main_.input_tokens)}, {"output", output},
-                     {"in_blocks", whole(main_.block_tokens)}, {"distinct", whole(main_.distinct_tokens)}};
-    out["logged"] = json::object{{"requests", with_usage}, {"input", logged_input}, {"cached", logged_cached},
-                                 {"hit_rate", share(static_cast<double>(logged_cached), static_cast<double>(logged_input))}};
+    UsageSums all;
+    for (const ModelTotals& model : totals_) all.append(model.usage);
+    const std::string counted_by = !knows_trace() || trace_.partial_blocks ? "counted by the log" : options_.tokenizer_name;
+    json::object out{{"tokenizer", counted_by}, {"input", whole(input_tokens_)}, {"output", known_if(all.num_with_output > 0, all.output)},
+                     {"in_blocks", known_if(knows_trace(), whole(main_.block_tokens))}, {"distinct", known_if(knows_reuse_, whole(main_.distinct_tokens))}};
+    out["logged"] = json::object{{"requests", all.num_with_input}, {"input", known_if(all.num_with_input > 0, all.input)}, {"cached", known_if(all.num_with_cached > 0, all.cached)},
+                                 {"hit_rate", known_if(all.num_with_cached > 0, share(static_cast<double>(all.cached), static_cast<double>(all.input)))}};
     json::array models;
-    for (uint32_t m = 0; m < trace_.models.size(); ++m) {
-      if (main_.input_by_model[m] <= 0) continue;
-      models.push_back(json::object{{"model", model_name(m)}, {"input", whole(main_.input_by_model[m])}, {"hit_tokens", whole(main_.hit_by_model[m][forever()])}});
+    for (uint32_t m = 0; m < totals_.size(); ++m) {
+      if (totals_[m].usage.counted <= 0) continue;
+      models.push_back(json::object{{"model", totals_[m].name}, {"input", totals_[m].usage.counted},
+                                    {"hit_tokens", knows_reuse_ ? json::value(whole(main_.hit_by_model[m][forever()])) : json::value(nullptr)}});
     }
     out["by_model"] = std::move(models);
     return out;
   }
 
-  std::string model_name(uint32_t model) const { return trace_.models.name(model); }
+  // A rate with which the sample would tell more: its error falls with the root of its size.
+  json::object sampling_section() const {
+    json::object out{{"rate", trace_.tree.rate()}, {"seed", trace_.tree.seed()}, {"error", "hit_rate_error is half the width of a 95 % interval"},
+                     {"max_error", kMaxRateError}};
+    double wanted = 1;
+    const double error = share(main_.error(forever(), capacity_tokens_.size(), main_options_), input_tokens_);
+    if (!sample_too_small()) wanted = std::min(1.0, trace_.tree.rate() * (error / kMaxRateError) * (error / kMaxRateError));
+    out["suggested_rate"] = knows_reuse_ ? json::value(nullptr) : json::value(std::min(1.0, std::ceil(wanted * 100) / 100));
+    return out;
+  }
 
   json::object hits(const ReuseCounts& counts, const ReplayOptions& options, size_t retention, size_t capacity) const {
-    return hit_object(counts.hit(retention, capacity, options), counts.error(retention, capacity, options), counts.input_tokens, trace_.tree.sampled());
+    const double hit = counts.hit(retention, capacity, options), error = share(counts.error(retention, capacity, options), counts.input_tokens);
+    json::object out = unknown_hits();
+    if (told(counts, options, retention, capacity)) out = {{"hit_tokens", whole(hit)}, {"hit_rate", share(hit, counts.input_tokens)}};
+    if (trace_.tree.sampled()) out["hit_rate_error"] = known_if(!sample_too_small(), error);
+    return out;
   }
 
   json::object by_retention(const ReuseCounts& counts, const ReplayOptions& options) const {
@@ -215,8 +283,9 @@ class Report {
     return out;
   }
 
-  static json::array histogram(const std::vector<double>& buckets, std::string_view name) {
+  json::array histogram(const std::vector<double>& buckets, std::string_view name) const {
     json::array out;
+    if (!knows_reuse_) return out;
     for (uint32_t b = 0; b < buckets.size(); ++b) {
       if (whole(buckets[b]) > 0) out.push_back(json::object{{name, bucket_floor(b)}, {"hit_tokens", whole(buckets[b])}});
     }
@@ -283,10 +352,25 @@ class Report {
     return {{"workers", options_.num_workers}, {"policies", std::move(policies)}};
   }
 
+  // A block's hash stands for all before it too: the same text behind other text has another one.
   json::object repetition_section() const {
-    const double hit = main_.hit(forever(), capacity_tokens_.size(), main_options_);
-    return {{"prefix_share", share(hit, main_.input_tokens)}, {"other_tokens", whole(audit_.repeated_tokens())},
-            {"other_share", share(audit_.repeated_tokens(), main_.input_tokens)}};
+    json::object out{{"prefix_share", nullptr}, {"other_tokens", nullptr}, {"other_share", nullptr}};
+    if (knows_reuse_) out["prefix_share"] = share(main_.hit(forever(), capacity_tokens_.size(), main_options_), input_tokens_);
+    if (!knows_trace() || trace_.partial_blocks) return out;
+    out["other_tokens"] = whole(audit_.repeated_tokens());
+    out["other_share"] = share(audit_.repeated_tokens(), input_tokens_);
+    return out;
+  }
+
+  json::array length_timeline() const {
+    json::array out;
+    const TimeBuckets& times = audit_.lengths().times();
+    if (span_us_ <= 0) return out;
+    for (int64_t bucket = times.first_us() / times.width_us(); bucket <= times.last_us() / times.width_us(); ++bucket) {
+      const auto tokens = times.tokens().find(bucket);
+      out.push_back(json::object{{"time_ms", bucket * times.width_us() / 1000}, {"input_tokens", tokens != times.tokens().end() ? tokens->second : 0}, {"hit_tokens", nullptr}});
+    }
+    return out;
   }
 
   json::array timeline_section() const {
@@ -302,7 +386,7 @@ class Report {
     }
     for (size_t b = 0; b < kTimelineBuckets; ++b) {
       out.push_back(json::object{{"time_ms", (first + static_cast<int64_t>(span_us_ * static_cast<double>(b) / kTimelineBuckets)) / 1000},
-                                 {"input_tokens", whole(input[b])}, {"hit_tokens", whole(std::min(hit[b], input[b]))}});
+                                 {"input_tokens", whole(input[b])}, {"hit_tokens", known_if(knows_reuse_, whole(std::min(hit[b], input[b])))}});
     }
     return out;
   }
@@ -311,7 +395,7 @@ class Report {
 
   const PriceEntry* price_of(uint32_t model) const {
     if (options_.prices == nullptr) return nullptr;
-    const PriceEntry* entry = options_.prices->find(trace_.models.name(model));
+    const PriceEntry* entry = options_.prices->find(totals_[model].name);
     return entry != nullptr || options_.price.empty() ? entry : options_.prices->named(options_.price);
   }
 
@@ -324,12 +408,18 @@ class Report {
   double input_cost(const std::vector<double>& hit, const std::vector<double>* written, int64_t write_retention_us = 0) const {
     double out = 0;
     for (const Priced& p : priced_) {
-      const double read = std::min(hit[p.model], main_.input_by_model[p.model]);
+      const double input = static_cast<double>(totals_[p.model].usage.counted), read = std::min(hit[p.model], input);
       const double write = written != nullptr ? (*written)[p.model] : 0;
-      out += p.scale * ((main_.input_by_model[p.model] - read - write) * p.price->input + read * p.price->cached + write * p.price->write_price(write_retention_us)) / 1e6;
+      out += p.scale * ((input - read - write) * p.price->input + read * p.price->cached + write * p.price->write_price(write_retention_us)) / 1e6;
     }
     return out;
   }
+
+  bool knows_retention(size_t retention) const {
+    return knows_reuse_ && audit_.has_times() && told(main_, main_options_, retention, capacity_tokens_.size());
+  }
+
+  std::vector<double> no_hits() const { return std::vector<double>(totals_.size(), 0); }
 
   std::vector<double> hits_by_model(size_t retention) const {
     std::vector<double> out;
@@ -338,35 +428,35 @@ class Report {
   }
 
   void find_prices(json::array& unpriced) {
-    std::vector<double> logged(trace_.models.size(), 0), measured(trace_.models.size(), 0);
-    for (const TracedRequest& r : trace_.requests) {
-      if (r.logged_input < 0) continue;
-      logged[r.model] += static_cast<double>(r.logged_input);
-      measured[r.model] += static_cast<double>(r.input_tokens);
-    }
-    for (uint32_t m = 0; m < trace_.models.size(); ++m) {
-      if (main_.input_by_model[m] <= 0) continue;
+    for (uint32_t m = 0; m < totals_.size(); ++m) {
+      const UsageSums& usage = totals_[m].usage;
+      if (usage.counted <= 0) continue;
       const PriceEntry* price = price_of(m);
-      if (price == nullptr) unpriced.push_back(json::string(model_name(m)));
+      if (price == nullptr) unpriced.push_back(json::string(totals_[m].name));
       // The provider counts with a tokenizer of its own: policies are priced in its tokens.
-      else priced_.push_back({m, price, measured[m] > 0 && logged[m] > 0 ? logged[m] / measured[m] : 1});
+      else priced_.push_back({m, price, usage.counted_of_logged > 0 && usage.input > 0 ? static_cast<double>(usage.input) / static_cast<double>(usage.counted_of_logged) : 1});
     }
   }
 
-  double today_cost(double& output_cost) const {
+  // Input that nobody counted for money is new, in the provider's tokens.
+  double today_cost() const {
     double out = 0;
-    output_cost = 0;
     for (const Priced& p : priced_) {
-      for (const TracedRequest& r : trace_.requests) {
-        if (r.model != p.model) continue;
-        const double input = r.logged_input >= 0 ? static_cast<double>(r.logged_input) : p.scale * static_cast<double>(r.input_tokens);
-        const double cached = std::min(input, static_cast<double>(std::max<int64_t>(0, r.logged_cached)));
-        const double written = std::min(input - cached, static_cast<double>(std::max<int64_t>(0, r.logged_written)));
-        const double hour = std::min(written, static_cast<double>(std::max<int64_t>(0, r.logged_written_1h)));
-        out += ((input - cached - written) * p.price->input + cached * p.price->cached + (written - hour) * p.price->written + hour * p.price->written_1h) / 1e6;
-        output_cost += static_cast<double>(std::max<int64_t>(0, r.output_tokens)) * p.price->output / 1e6;
-      }
+      const UsageSums& usage = totals_[p.model].usage;
+      const double uncounted = p.scale * static_cast<double>(usage.counted - usage.counted_of_logged);
+      out += ((static_cast<double>(usage.input - usage.cached - usage.written) + uncounted) * p.price->input + static_cast<double>(usage.cached) * p.price->cached +
+              static_cast<double>(usage.written - usage.written_1h) * p.price->written + static_cast<double>(usage.written_1h) * p.price->written_1h) / 1e6;
     }
+    return out;
+  }
+
+  bool knows_output() const {
+    return std::any_of(totals_.begin(), totals_.end(), [](const ModelTotals& model) { return model.usage.num_with_output > 0; });
+  }
+
+  double output_cost() const {
+    double out = 0;
+    for (const Priced& p : priced_) out += static_cast<double>(totals_[p.model].usage.output) * p.price->output / 1e6;
     return out;
   }
 
@@ -381,8 +471,7 @@ class Report {
     out["unpriced_models"] = std::move(unpriced);
     if (options_.hardware) out["own_hardware"] = hardware_section();
     if (priced_.empty()) return out;
-    double output_cost = 0;
-    today_ = today_cost(output_cost);
+    today_ = today_cost();
     std::map<std::string, const PriceEntry*> used;
     for (const Priced& p : priced_) used[p.price->name] = p.price;
     for (const auto& [name, entry] : used) {
@@ -392,15 +481,17 @@ class Report {
     out["currency"] = "USD";
     out["prices"] = std::move(prices);
     out["input_cost_today"] = today_;
-    out["output_cost_today"] = output_cost;
+    out["output_cost_today"] = known_if(knows_output(), output_cost());
     out["input_cost_today_per_month"] = per_month(today_);
-    const std::vector<double> none(trace_.models.size(), 0);
-    policies.push_back(policy("no_cache", input_cost(none, nullptr)));
-    for (size_t i = 0; audit_.has_times() && i < standard_retentions().size(); ++i) {
-      policies.push_back(policy("retention_" + standard_retentions()[i].name, input_cost(hits_by_model(i), nullptr)));
+    policies.push_back(policy("no_cache", input_cost(no_hits(), nullptr)));
+    if (!knows_reuse_) {
+      out["policies"] = std::move(policies);
+      return out;
     }
-    const double unlimited = input_cost(hits_by_model(forever()), nullptr);
-    policies.push_back(policy("retention_unlimited", unlimited));
+    for (size_t i = 0; i < forever(); ++i) {
+      if (knows_retention(i)) policies.push_back(policy("retention_" + standard_retentions()[i].name, input_cost(hits_by_model(i), nullptr)));
+    }
+    policies.push_back(policy("retention_unlimited", input_cost(hits_by_model(forever()), nullptr)));
     if (options_.prices != nullptr && audit_.has_times()) {
       for (const CacheRule& rule : options_.prices->rules) {
         const ProviderCounts counts = replay_provider(trace_, order_, rule);
@@ -427,13 +518,13 @@ class Report {
     size_t best = forever();
     const size_t last = capacity_tokens_.size();
     const double all = main_.hit(forever(), last, main_options_);
-    for (size_t i = 0; audit_.has_times() && i < forever(); ++i) {
-      if (main_.hit(i, last, main_options_) >= 0.99 * all) {
+    for (size_t i = 0; i < forever(); ++i) {
+      if (knows_retention(i) && main_.hit(i, last, main_options_) >= 0.99 * all) {
         best = i;
         break;
       }
     }
-    const double cost = input_cost(hits_by_model(best), nullptr), none = input_cost(std::vector<double>(trace_.models.size(), 0), nullptr);
+    const double cost = input_cost(hits_by_model(best), nullptr), none = input_cost(no_hits(), nullptr);
     const double of_hits = none - cost, hit = main_.hit(best, last, main_options_), error = main_.error(best, last, main_options_);
     const double apart = share(tenant_hit_, all), low = of_hits * std::max(0.0, apart - share(error, hit)), high = of_hits * (1 + share(error, hit));
     const double base = today_ - none;
@@ -445,33 +536,29 @@ class Report {
   json::object hardware_section() const {
     const OwnHardware& hw = *options_.hardware;
     double output = 0;
-    for (const TracedRequest& r : trace_.requests) output += static_cast<double>(std::max<int64_t>(0, r.output_tokens));
+    for (const ModelTotals& model : totals_) output += static_cast<double>(model.usage.output);
     const double second = hw.accelerator_hour / 3600;
     const auto one = [&](double hit) {
-      const double prefill_hours = (main_.input_tokens - hit) / hw.prefill_rate / 3600, decode_hours = output / hw.decode_rate / 3600;
+      const double prefill_hours = (input_tokens_ - hit) / hw.prefill_rate / 3600, decode_hours = output / hw.decode_rate / 3600;
       const double hours = prefill_hours + decode_hours, cost = hours * hw.accelerator_hour;
-      double revenue = 0;
+      double revenue = output_cost();
       for (const Priced& p : priced_) {
-        const double part = share(hit, main_.input_tokens) * main_.input_by_model[p.model];
-        revenue += ((main_.input_by_model[p.model] - part) * p.price->input + part * p.price->cached) / 1e6;
+        const double input = static_cast<double>(totals_[p.model].usage.counted), part = share(hit, input_tokens_) * input;
+        revenue += ((input - part) * p.price->input + part * p.price->cached) / 1e6;
       }
-      for (const Priced& p : priced_) {
-        for (const TracedRequest& r : trace_.requests) {
-          if (r.model == p.model) revenue += static_cast<double>(std::max<int64_t>(0, r.output_tokens)) * p.price->output / 1e6;
-        }
-      }
-      json::object out{{"accelerator_hours", hours}, {"cost", cost}, {"cost_per_million_input_tokens", share(prefill_hours * hw.accelerator_hour * 1e6, main_.input_tokens)},
-                       {"cost_per_million_output_tokens", share(decode_hours * hw.accelerator_hour * 1e6, output)}};
+      json::object out{{"accelerator_hours", hours}, {"cost", cost}, {"cost_per_million_input_tokens", share(prefill_hours * hw.accelerator_hour * 1e6, input_tokens_)},
+                       {"cost_per_million_output_tokens", known_if(output > 0, share(decode_hours * hw.accelerator_hour * 1e6, output))}};
       if (!priced_.empty()) out["margin_per_accelerator_hour"] = share(revenue - cost, hours);
       return out;
     };
     json::object out{{"accelerator_hour", hw.accelerator_hour}, {"prefill_rate", hw.prefill_rate}, {"decode_rate", hw.decode_rate},
                      {"new_input_per_million", second / hw.prefill_rate * 1e6}, {"output_per_million", second / hw.decode_rate * 1e6}};
     out["without_cache"] = one(0);
-    for (size_t i = 0; audit_.has_times() && i < standard_retentions().size(); ++i) {
+    for (size_t i = 0; i < forever(); ++i) {
+      if (!knows_retention(i)) continue;
       out["retention_" + standard_retentions()[i].name] = one(main_.hit(i, capacity_tokens_.size(), main_options_));
     }
-    out["retention_unlimited"] = one(main_.hit(forever(), capacity_tokens_.size(), main_options_));
+    if (knows_reuse_) out["retention_unlimited"] = one(main_.hit(forever(), capacity_tokens_.size(), main_options_));
     return out;
   }
 
@@ -487,7 +574,7 @@ class Report {
       for (const auto& [model, lost] : breaker.lost_by_model) {
         by_model[model] = lost;
         for (const Priced& p : priced_) {
-          if (trace_.models.name(p.model) != model) continue;
+          if (totals_[p.model].name != model) continue;
           has_price = true;
           cost += p.scale * static_cast<double>(lost) * (p.price->input - p.price->cached) / 1e6;
         }
@@ -511,6 +598,7 @@ class Report {
     for (const uint64_t n : audit_.input().skipped) skipped.push_back(n);
     json::object out;
     if (!trace_.requests.empty()) out["trace"] = encode_base64(trace_.encode());
+    out["lengths"] = audit_.lengths().encode();
     out["formats"] = std::move(formats);
     out["skipped"] = std::move(skipped);
     out["breakers"] = breaker_section(SIZE_MAX);
@@ -520,8 +608,14 @@ class Report {
     return out;
   }
 
+  bool knows_trace() const { return !trace_.requests.empty(); }
+
+  struct ModelTotals {
+    std::string name;
+    UsageSums usage;
+  };
   struct Priced {
-    uint32_t model;
+    uint32_t model;  // index into totals_
     const PriceEntry* price;
     double scale;  // the provider's tokens for one of ours
   };
@@ -530,7 +624,9 @@ class Report {
   const ReportOptions& options_;
   const RequestTrace& trace_;
   std::vector<uint32_t> order_;
-  double span_us_ = 0;
+  double span_us_ = 0, input_tokens_ = 0;
+  bool knows_reuse_ = false;  // of an unlimited cache: the log tells it, and the sample is large enough
+  std::vector<ModelTotals> totals_;  // of a trace, by its number of the model
   int main_multiple_ = 1;
   std::vector<uint64_t> capacity_tokens_;
   ReplayOptions main_options_;
@@ -593,7 +689,6 @@ namespace {
 
 // Why there is nothing to report: what was passed over, and files that could not be read.
 Error nothing_found(const InputSummary& in, bool redact) {
-  if (in.num_lengths_only > 0) return {Code::kNotFound, "only lengths were logged: without prompts or block hashes nothing can be known about reuse"};
   std::string message = "no request was found in the logs";
   const char* separator = ": ";
   for (int i = 0; i < kNumSkips; ++i) {
@@ -608,25 +703,32 @@ Error nothing_found(const InputSummary& in, bool redact) {
 
 Result<json::object> make_report(const Audit& audit, const ReportOptions& options) {
   if (audit.trace() != nullptr) return Report(audit, options, *audit.trace()).make();
+  const RequestTrace none(1, 1);
+  if (audit.lengths().num_requests() > 0) return Report(audit, options, none).make_of_lengths();
   if (!options.shard) return nothing_found(audit.input(), options.redact);
-  return Report(audit, options, RequestTrace(1, 1)).make_empty();
+  return Report(audit, options, none).make_empty();
 }
 
 Result<> add_shard(const json::object& report, Audit& audit) {
-  const json::value* found = report.if_contains("shard");
+  const json::value* of_shard = report.if_contains("shard");
   const json::value* input = report.if_contains("input");
-  if (found == nullptr || !found->is_object() || input == nullptr || !input->is_object()) {
+  if (of_shard == nullptr || !of_shard->is_object() || input == nullptr || !input->is_object()) {
     return Error{Code::kInvalidArgument, "the report has no shard in it; write it with --shard"};
   }
-  const json::object& shard = found->get_object();
+  const json::object& shard = of_shard->get_object();
   const json::object& in = input->get_object();
-  std::optional<RequestTrace> trace;
+  Findings found;
   if (shard.contains("trace")) {
     const std::optional<std::string> bytes = decode_base64(text(shard, "trace"));
     if (!bytes) return Error{Code::kCorruption, "the request trace is not base64"};
-    DI_TRY(trace, RequestTrace::decode(*bytes, UINT32_MAX - 3));
+    DI_TRY(found.trace, RequestTrace::decode(*bytes, UINT32_MAX - 3));
   }
-  InputSummary summary;
+  if (const json::value* lengths = shard.if_contains("lengths"); lengths != nullptr) {
+    std::optional<LengthLog> decoded = LengthLog::decode(*lengths);
+    if (!decoded) return Error{Code::kCorruption, "the log of lengths is damaged"};
+    found.lengths = *std::move(decoded);
+  }
+  InputSummary& summary = found.input;
   summary.num_files = number<uint64_t>(in, "files");
   summary.num_bytes = number<uint64_t>(in, "bytes");
   summary.num_values = number<uint64_t>(in, "values");
@@ -637,11 +739,6 @@ Result<> add_shard(const json::object& report, Audit& audit) {
   summary.num_unrendered = number<uint64_t>(in, "unrendered");
   summary.text_bytes = number<uint64_t>(shard, "text_bytes");
   summary.encoded_bytes = number<uint64_t>(shard, "encoded_bytes");
-  if (const json::value* lengths = in.if_contains("lengths_only"); lengths != nullptr && lengths->is_object()) {
-    summary.num_lengths_only = number<uint64_t>(lengths->get_object(), "requests");
-    summary.lengths_only_input = number<int64_t>(lengths->get_object(), "input_tokens");
-    summary.lengths_only_output = number<int64_t>(lengths->get_object(), "output_tokens");
-  }
   const auto read_counts = [&](std::string_view key, auto& counts) {
     const json::value* list = shard.if_contains(key);
     if (list == nullptr || !list->is_array()) return;
@@ -653,14 +750,15 @@ Result<> add_shard(const json::object& report, Audit& audit) {
   };
   read_counts("formats", summary.records_by_format);
   read_counts("skipped", summary.skipped);
-  std::vector<Breaker> breakers;
   if (const json::value* list = shard.if_contains("breakers"); list != nullptr && list->is_array()) {
     for (const json::value& one : list->get_array()) {
-      if (one.is_object()) breakers.push_back(read_breaker(one.get_object()));
+      if (one.is_object()) found.breakers.push_back(read_breaker(one.get_object()));
     }
   }
   const json::value* times = in.if_contains("has_times");
-  return audit.append(trace ? &*trace : nullptr, times != nullptr && times->is_bool() && times->get_bool(), summary, breakers, number<double>(shard, "repeated_tokens"));
+  found.has_times = found.trace && times != nullptr && times->is_bool() && times->get_bool();
+  found.repeated_tokens = number<double>(shard, "repeated_tokens");
+  return audit.append(found);
 }
 
 }  // namespace deepinfer::trace

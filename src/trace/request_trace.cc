@@ -93,7 +93,8 @@ std::vector<uint32_t> RequestTrace::by_time() const {
 }
 
 Result<> RequestTrace::append(const RequestTrace& other) {
-  if (other.block_tokens != block_tokens || other.partial_blocks != partial_blocks) {
+  if (other.partial_blocks != partial_blocks) return Error{Code::kInvalidArgument, "a trace of block hashes and one of prompts cannot be joined"};
+  if (other.block_tokens != block_tokens) {
     return Error{Code::kInvalidArgument, fmt::format("traces with blocks of {} and of {} tokens cannot be joined", block_tokens, other.block_tokens)};
   }
   if (other.tree.seed() != tree.seed()) return Error{Code::kInvalidArgument, "traces that were sampled with different seeds cannot be joined"};

@@ -20,6 +20,7 @@ class ClaudeCodeFile final : public SessionFile {
       LogRecord record;
       record.format = LogFormat::kClaudeCode;
       record.incomplete = true;
+      record.tenant = call.tenant;
       record.session = call.session;
       record.model = call.model;
       record.usage = call.usage;
@@ -54,7 +55,7 @@ class ClaudeCodeFile final : public SessionFile {
     const auto parent = ids_.find(std::string(text_of(member(line, "parentUuid"))));
     Turn turn;
     turn.parent = parent != ids_.end() ? parent->second : -1;
-    turn.time_us = time_us_of(member(line, "timestamp"));
+    turn.time_us = time_of(line);
     const MaybeJson message = member(line, "message");
     std::optional<Skip> skip = Skip::kSessionLine;
     if (type == "user" && message) {
@@ -82,7 +83,7 @@ class ClaudeCodeFile final : public SessionFile {
   };
   struct Call {
     int32_t parent;
-    std::string session, model;
+    std::string tenant, session, model;
     LoggedUsage usage;
     std::optional<int64_t> time_us;
   };
@@ -100,6 +101,7 @@ class ClaudeCodeFile final : public SessionFile {
     const auto [at, fresh] = call_of_.try_emplace(id.empty() ? "line " + std::to_string(turns_.size()) : id, static_cast<int32_t>(calls_.size()));
     if (fresh) {
       Call call{.parent = turn.parent};
+      call.tenant = tenant_of(line);
       call.session = text_of(member(line, "sessionId"));
       call.model = text_of(member(message, "model"));
       // The request left when the turn before the answer was written.
@@ -132,7 +134,8 @@ class CodexFile final : public SessionFile {
   std::optional<Skip> add(const Json& line) override {
     const std::string_view type = text_of(member(line, "type"));
     const MaybeJson payload = member(line, "payload");
-    if (const auto time = time_us_of(member(line, "timestamp"))) time_us_ = time;
+    if (const auto time = time_of(line)) time_us_ = time;
+    if (std::string tenant = tenant_of(line); !tenant.empty()) tenant_ = std::move(tenant);  // some lines tell it, for all behind them
     if (type == "session_meta") {
       session_ = text_of(member(payload, "id"));
       const MaybeJson instructions = first_member(payload, {"base_instructions.text", "base_instructions", "instructions"});
@@ -179,6 +182,7 @@ class CodexFile final : public SessionFile {
       LogRecord record;
       record.format = LogFormat::kCodex;
       record.incomplete = true;
+      record.tenant = tenant_;
       record.session = session_;
       record.model = model_;
       record.time_us = input_time_us_ ? input_time_us_ : time_us_;
@@ -215,7 +219,7 @@ class CodexFile final : public SessionFile {
 
   std::vector<std::vector<Message>> histories_ = std::vector<std::vector<Message>>(1);  // a new one with each compaction
   std::vector<Call> calls_;
-  std::string session_, model_;
+  std::string tenant_, session_, model_;
   std::optional<int64_t> time_us_, input_time_us_;
   bool answering_ = false;
 };
@@ -236,10 +240,17 @@ std::optional<LogFormat> session_format(std::string_view line) {
   return std::nullopt;
 }
 
-std::unique_ptr<SessionFile> SessionFile::create(LogFormat format) {
-  if (format == LogFormat::kClaudeCode) return std::make_unique<ClaudeCodeFile>();
-  return std::make_unique<CodexFile>();
+std::unique_ptr<SessionFile> SessionFile::create(LogFormat format, const ParserOptions& options) {
+  std::unique_ptr<SessionFile> out;
+  if (format == LogFormat::kClaudeCode) out = std::make_unique<ClaudeCodeFile>();
+  else out = std::make_unique<CodexFile>();
+  out->options_ = options;
+  return out;
 }
+
+std::optional<int64_t> SessionFile::time_of(const Json& line) const { return time_us_of(member_at(line, options_.time_field.empty() ? "timestamp" : options_.time_field)); }
+
+std::string SessionFile::tenant_of(const Json& line) const { return options_.tenant_field.empty() ? "" : name_of(member_at(line, options_.tenant_field)); }
 
 std::optional<Skip> SessionFile::add_line(std::string_view text) {
   Json value;

@@ -20,7 +20,7 @@ std::optional<LogFormat> session_format(std::string_view line);
 class SessionFile {
  public:
   virtual ~SessionFile() = default;
-  static std::unique_ptr<SessionFile> create(LogFormat format);
+  static std::unique_ptr<SessionFile> create(LogFormat format, const ParserOptions& options);
 
   // text: as LogParser::parse(). Lines that belong to no call are kSessionLine, which is no damage.
   std::optional<Skip> add_line(std::string_view text);
@@ -29,8 +29,11 @@ class SessionFile {
 
  protected:
   virtual std::optional<Skip> add(const Json& line) = 0;
+  std::optional<int64_t> time_of(const Json& line) const;
+  std::string tenant_of(const Json& line) const;  // "" unless a field was named
 
  private:
+  ParserOptions options_;
   simdjson::dom::parser parser_;
 };
 

@@ -1,6 +1,7 @@
 // One screen for a terminal, from the report alone: so that merged and stored reports read the same.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/json/array.hpp>
 #include <cmath>
 
@@ -53,8 +54,11 @@ std::string dollars(double value) {
 
 std::string percent(double share) { return fmt::format("{:.2f} %", share * 100); }
 
+// Of a hit rate that cannot be known, a dash.
+std::string rate_text(const json::value& hits) { return at(hits, "hit_rate") != nullptr ? percent(number(hits, "hit_rate")) : "-"; }
+
 std::string hit_text(const json::value& hits) {
-  std::string out = percent(number(hits, "hit_rate"));
+  std::string out = rate_text(hits);
   if (at(hits, "hit_rate_error") != nullptr) out += fmt::format(" ±{:.2f}", number(hits, "hit_rate_error") * 100);
   return out;
 }
@@ -89,7 +93,12 @@ void add_input(const json::value& report, std::string& out) {
     if (const double count = number(report, path); count > 0) out += fmt::format("note: {:.0f} {}\n", count, what);
   };
   note("input.incomplete", "requests were logged without all of their prompt (system, tools or stored turns): real prompts repeat more");
-  note("input.lengths_only.requests", "requests tell only lengths: nothing can be known about their reuse");
+  if (at(report, "reuse.block_tokens") != nullptr) {
+    note("input.lengths_only.requests", "more requests tell only lengths: nothing can be known about their reuse, and they are in no other figure");
+  } else {
+    note("input.lengths_only.without_time", "requests have no time and are not on the timeline");
+    note("input.lengths_only.wrong_clock", "requests have a time that cannot be, and are not on the timeline");
+  }
   note("input.without_time", "requests have no time and took that of the one before");
   note("input.wrong_clock", "requests have a time before 2000 or after 2100, which was not used");
   note("input.backward_clock", "times go back by more than a minute within a file; requests were sorted");
@@ -99,14 +108,31 @@ void add_input(const json::value& report, std::string& out) {
   }
 }
 
+// Why there is no rate, if there is none.
+void add_unknown_reuse(const json::value& report, std::string& out) {
+  if (at(report, "sampling") == nullptr) {
+    out += "\nRepeated prefixes: not known. The log tells lengths only; reuse, what retention or routing would save, and what breaks prefixes\n"
+           "need prompts or hashes of their blocks.\n";
+    return;
+  }
+  const double error = number(report, "reuse.unlimited.hit_rate_error"), suggested = number(report, "sampling.suggested_rate");
+  const std::string why = at(report, "reuse.unlimited.hit_rate_error") == nullptr
+                              ? "too few prefixes fall into this sample to tell how wrong it is"
+                              : fmt::format("this sample may be wrong by ±{:.0f} points, more than the {:.0f} up to which a rate is given", error * 100, number(report, "sampling.max_error") * 100);
+  out += fmt::format("\nRepeated prefixes: not known, {}.\n{}\n", why,
+                     suggested < 1 ? fmt::format("Take a larger one: --sample {:.0f}%.", suggested * 100) : std::string("Leave --sample out: the log is small."));
+}
+
 void add_reuse(const json::value& report, std::string& out) {
-  out += fmt::format("\nRepeated prefixes (blocks of {} tokens)   {}\n", number(report, "reuse.block_tokens"), hit_text(*at(report, "reuse.unlimited")));
-  if (number(report, "tokens.logged.requests") > 0) out += fmt::format("  the log says that caches found         {}\n", percent(number(report, "tokens.logged.hit_rate")));
+  if (at(report, "reuse.unlimited.hit_rate") == nullptr) add_unknown_reuse(report, out);
+  else out += fmt::format("\nRepeated prefixes (blocks of {} tokens)   {}\n", number(report, "reuse.block_tokens"), hit_text(*at(report, "reuse.unlimited")));
+  if (at(report, "tokens.logged.hit_rate") != nullptr) out += fmt::format("  the log says that caches found         {}\n", percent(number(report, "tokens.logged.hit_rate")));
+  if (at(report, "reuse.unlimited.hit_rate") == nullptr) return;
   std::string names, rates;
   if (const json::value* retentions = at(report, "reuse.by_retention"); retentions != nullptr && retentions->is_object()) {
     for (const auto& [name, hits] : retentions->get_object()) {
       names += fmt::format("{:>9}", std::string_view(name));
-      rates += fmt::format("{:>9}", percent(number(hits, "hit_rate")));
+      rates += fmt::format("{:>9}", rate_text(hits));
     }
   }
   if (!names.empty()) out += fmt::format("  kept for {}\n           {}\n", names, rates);
@@ -115,40 +141,56 @@ void add_reuse(const json::value& report, std::string& out) {
     for (const json::value& policy : policies->get_array()) {
       std::string name = text(policy, "policy");
       for (char& c : name) c = c == '_' ? ' ' : c;
-      out += fmt::format(" {} {}{}", name, percent(number(policy, "hit_rate")), &policy == &policies->get_array().back() ? "\n" : ",");
+      out += fmt::format(" {} {}{}", name, rate_text(policy), &policy == &policies->get_array().back() ? "\n" : ",");
     }
   }
-  out += fmt::format("  repeated at other places, out of reach  {}\n", percent(number(report, "repetition.other_share")));
+  const json::value* elsewhere = at(report, "repetition.other_share");
+  out += fmt::format("  repeated at other places, out of reach  {}\n", elsewhere != nullptr ? percent(number(*elsewhere, "")) : "not known from block hashes");
+}
+
+// Models that are in no sum of money.
+void add_unpriced(const json::value& report, std::string& out) {
+  const json::value *unpriced = at(report, "money.unpriced_models"), *models = at(report, "tokens.by_model");
+  if (unpriced == nullptr || !unpriced->is_array() || unpriced->get_array().empty() || models == nullptr || !models->is_array()) return;
+  std::string names;
+  size_t num_shown = 0;
+  double input = 0;
+  for (const json::value& name : unpriced->get_array()) {
+    for (const json::value& model : models->get_array()) {
+      if (at(model, "model") != nullptr && *at(model, "model") == name) input += number(model, "input");
+    }
+    if (++num_shown > 4) continue;
+    const std::string shown = one_line(text(name, ""), 60);
+    names += (names.empty() ? "" : ", ") + (shown.empty() ? std::string("requests that name no model") : shown);
+  }
+  if (num_shown > 4) names += fmt::format(" and {} more", num_shown - 4);
+  out += fmt::format("No price for {} ({} of the input), which no sum counts: name an entry with --price, or add one with --prices\n", names,
+                     percent(input / std::max(1.0, number(report, "tokens.input"))));
 }
 
 void add_money(const json::value& report, std::string& out) {
+  out += "\n";
+  add_unpriced(report, out);
+  if (at(report, "money.policies") == nullptr) return;
+  const bool monthly = at(report, "money.input_cost_today_per_month") != nullptr;
+  const std::string suffix = monthly ? "_per_month" : "";
+  const std::string cost = fmt::format("Input costs {} {}", dollars(number(report, "money.input_cost_today" + suffix)), monthly ? "a month" : "for this log");
   const json::value* best = at(report, "money.best");
   if (best == nullptr) {
-    const json::value* unpriced = at(report, "money.unpriced_models");
-    if (unpriced != nullptr && unpriced->is_array() && !unpriced->get_array().empty()) {
-      const std::string model = one_line(text(unpriced->get_array()[0], ""), 60);
-      out += fmt::format("\n{}: name an entry with --price, or add one with --prices\n", model.empty() ? "No price, since the log names no model" : fmt::format("No price for model '{}'", model));
-    }
-    return;
+    out += fmt::format("{}{}\n", cost, at(report, "tokens.logged.cached") == nullptr ? ", all of it as new" : " with what caches found");
+  } else if (number(*best, "saved") <= 0) {
+    out += fmt::format("{}; no policy would have cost less than what was paid{}\n", cost, number(report, "input.incomplete") > 0 ? ", as far as logs of parts of prompts tell" : "");
+  } else {
+    out += fmt::format("{}; best: {}, saves {} ({} to {}), {}\n", cost, text(*best, "policy"), dollars(number(*best, "saved" + suffix)), dollars(number(*best, "saved" + suffix + "_low")),
+                       dollars(number(*best, "saved" + suffix + "_high")), percent(number(*best, "saved_share")));
   }
-  const bool monthly = at(*best, "saved_per_month") != nullptr;
-  const std::string suffix = monthly ? "_per_month" : "";
-  if (number(*best, "saved") <= 0) {
-    out += fmt::format("\nInput costs {} {}; no policy would have cost less than what was paid{}\n", dollars(number(report, monthly ? "money.input_cost_today_per_month" : "money.input_cost_today")),
-                       monthly ? "a month" : "for this log", number(report, "input.incomplete") > 0 ? ", as far as logs of parts of prompts tell" : "");
-    return;
-  }
-  out += fmt::format("\nInput costs {} {}; best: {}, saves {} ({} to {}), {}\n", dollars(number(report, monthly ? "money.input_cost_today_per_month" : "money.input_cost_today")),
-                     monthly ? "a month" : "for this log", text(*best, "policy"), dollars(number(*best, "saved" + suffix)),
-                     dollars(number(*best, monthly ? "saved_per_month_low" : "saved_low")), dollars(number(*best, monthly ? "saved_per_month_high" : "saved_high")),
-                     percent(number(*best, "saved_share")));
 }
 
 void add_hardware(const json::value& report, std::string& out) {
   const json::value* own = at(report, "money.own_hardware");
   if (own == nullptr) return;
-  out += fmt::format("On own hardware a million input tokens cost {} without a cache, {} with all prefixes kept",
-                     dollars(number(*own, "without_cache.cost_per_million_input_tokens")), dollars(number(*own, "retention_unlimited.cost_per_million_input_tokens")));
+  out += fmt::format("On own hardware a million input tokens cost {} without a cache", dollars(number(*own, "without_cache.cost_per_million_input_tokens")));
+  if (at(*own, "retention_unlimited") != nullptr) out += fmt::format(", {} with all prefixes kept", dollars(number(*own, "retention_unlimited.cost_per_million_input_tokens")));
   if (at(*own, "retention_unlimited.margin_per_accelerator_hour") != nullptr) {
     out += fmt::format("; margin {} an accelerator-hour", dollars(number(*own, "retention_unlimited.margin_per_accelerator_hour")));
   }

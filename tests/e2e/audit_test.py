@@ -65,7 +65,7 @@ class AuditTest(unittest.TestCase):
         self.assertAlmostEqual(reuse["unlimited"]["hit_rate"], 345966 / 4269971, places=12)
         text = self.audit(TRACE).stdout
         self.assertIn("(counted by the log)", text)  # no tokenizer was asked
-        self.assertIn("the log names no model", text)
+        self.assertIn("requests that name no model", text)
 
     def test_the_same_input_gives_the_same_bytes(self):
         one = self.audit("--json", "--threads", "1", self.log).stdout
@@ -246,9 +246,56 @@ class AuditTest(unittest.TestCase):
         self.assertLess(int(result.stderr.split()[-1]), 400 * 1024, "KiB of memory")
 
     def test_a_sample_says_its_error(self):
-        exact, sample = self.report(self.log), self.report(self.log, "--sample", "20%")
-        self.assertLessEqual(abs(sample["reuse"]["unlimited"]["hit_rate"] - exact["reuse"]["unlimited"]["hit_rate"]), sample["reuse"]["unlimited"]["hit_rate_error"] + 0.02)
-        self.assertAlmostEqual(sample["sampling"]["rate"], 0.2)
+        log = self.path("many.jsonl")
+        agent_log(log, conversations=60, stamped=False)
+        exact, sample = self.report(log), self.report(log, "--sample", "50%")
+        hits = sample["reuse"]["unlimited"]
+        self.assertLessEqual(hits["hit_rate_error"], 0.1)
+        self.assertLessEqual(abs(hits["hit_rate"] - exact["reuse"]["unlimited"]["hit_rate"]), hits["hit_rate_error"] + 0.02)
+        self.assertAlmostEqual(sample["sampling"]["rate"], 0.5)
+        self.assertIn("%.2f %% ±%.2f" % (100 * hits["hit_rate"], 100 * hits["hit_rate_error"]), self.audit("--sample", "50%", log).stdout)
+
+    def test_a_sample_too_small_is_refused_with_advice(self):
+        text = self.audit("--sample", "1%", self.log).stdout
+        self.assertIn("Repeated prefixes: not known", text)
+        self.assertRegex(text, r"Leave --sample out|Take a larger one: --sample \d+%")
+        self.assertNotIn("±0.00", text)
+        report = self.report("--sample", "1%", self.log)
+        self.assertIsNone(report["reuse"]["unlimited"]["hit_rate"])
+        self.assertNotIn("best", report["money"])
+
+    def test_a_format_and_fields_that_are_named(self):
+        log, whole = self.path("named.jsonl"), self.path("whole.jsonl")
+        agent_log(whole, stamped=False)
+        with open(whole) as f, open(log, "w") as out:
+            for i, line in enumerate(f):  # by detection a spend log of a gateway, an hour apart instead of 40 s, all of one user
+                record = json.loads(line)["request"]
+                record.update(call_type="acompletion", timestamp=1793491200 + 40 * i, sent={"at": 1793491200 + 3601 * i}, user="all", org={"name": "ab"[i % 2]})
+                out.write(json.dumps(record) + "\n")
+        plain, named = self.report(log), self.report("--format", "chat", "--time-field", "sent.at", "--tenant-field", "org.name", log)
+        self.assertEqual((plain["input"]["by_format"], named["input"]["by_format"]), ({"litellm": 36}, {"chat": 36}))
+        self.assertEqual((plain["input"]["span_seconds"], named["input"]["span_seconds"]), (35 * 40, 35 * 3601))
+        self.assertEqual((plain["per_tenant"]["tenants"], named["per_tenant"]["tenants"]), (1, 2))
+        self.assertGreater(plain["reuse"]["by_retention"]["1h"]["hit_tokens"], 0)
+        self.assertEqual(named["reuse"]["by_retention"]["1h"]["hit_tokens"], 0)
+        self.assertEqual(plain["reuse"]["unlimited"], named["reuse"]["unlimited"])
+        for wrong in ("har", "hash-trace", "codex", "completions", "envoy-tap"):
+            self.assertIn("36 not in the format that was asked for", self.audit("--format", wrong, log, code=1).stderr)
+        self.assertIn("36 requests have no time", self.audit("--time-field", "sent.when", log).stdout)
+
+    def test_lengths_alone_are_a_report(self):
+        log = self.path("azure.csv")
+        with open(log, "w") as f:
+            f.write("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:47:03.9799600,3192,8\n")
+        text = self.audit(log).stdout
+        self.assertIn("2 requests from 1 file, 8.00 k input tokens over 30 min", text)
+        self.assertIn("Repeated prefixes: not known", text)
+        self.assertIn("No price for requests that name no model (100.00 % of the input)", text)
+        self.assertIn("Input costs $1.73 a month, all of it as new", self.audit("--price", "deepseek-flash", log).stdout)
+        report = self.report(log, "--html", self.path("azure.html"))
+        self.assertIsNone(report["reuse"]["unlimited"]["hit_rate"])
+        self.assertEqual(report["tokens"]["output"], 18)
+        self.assertTrue(os.path.getsize(self.path("azure.html")) > 50000)
 
     def test_wrong_usage(self):
         self.assertIn("no log there", self.audit("/nonexistent/x.jsonl", code=1).stderr)
@@ -297,6 +344,29 @@ class AuditPageTest(unittest.TestCase):
         self.assertIn('data-overflow="false"', html)
         self.assertIn("timestamp in system", dom)
         self.assertNotIn("<img src", dom)
+
+    def test_what_is_not_known_is_not_drawn(self):
+        lengths = os.path.join(self.folder, "lengths.csv")
+        with open(lengths, "w") as f:
+            f.write("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:47:03.9799600,3192,8\n")
+        page = self.page
+        try:
+            for name, args, charts, said in (("lengths", [lengths], 1, ["not known", "No price, and so in no sum", "<td>lengths</td>"]),
+                                             ("hashes", [TRACE], 4, ["8.10 %"]),
+                                             ("sample", [os.path.join(self.folder, "agents.jsonl"), "--sample", "0.1%"], 1, ["the sample is too small"])):
+                self.page = os.path.join(self.folder, name + ".html")
+                result = e2e.run("audit", *args, "--html", self.page)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                dom = self.browse(1400, "--dump-dom")
+                self.assertGreaterEqual(int(re.search(r'data-charts="(\d+)"', dom).group(1)), charts, name)
+                self.assertIn('data-overflow="false"', dom)
+                shown = dom[dom.index("<main"):dom.index('<script type="application/json"')]
+                for text in said:
+                    self.assertIn(text, shown, name)
+                for text in ("NaN", "null", "undefined"):
+                    self.assertNotIn(text, shown, name)
+        finally:
+            self.page = page
 
     def test_a_narrow_window_and_dark_colours(self):
         # A headless window is 500 pixels wide at least: the page stands in a frame of 400.
