@@ -177,7 +177,7 @@ bool BlockLoader::take(Load& load, int64_t& budget) {
       if (block == kv::kNoBlock) return true;  // the pool is full of running sequences: what has come has to do
       CHECK(from.rows.size() == static_cast<size_t>(block_bytes_));
       std::memcpy(arena_ + block * block_bytes_, from.rows.data(), from.rows.size());
-      const kv::BlockId named = pool_.publish(block, key);
+      const kv::BlockId named = pool_.publish(block, key, {.age_s = from.age_s, .remaining_s = from.remaining_s});
       CHECK(named == block);
       pool_.release(block, load.request->store_tag.retention);
       (from.tier == kv::Tier::kShared ? load.request->num_shared_blocks : load.request->num_disk_blocks) += 1;

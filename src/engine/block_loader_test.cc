@@ -20,6 +20,7 @@
 #include "io/memory_disk.h"
 #include "io/memory_key_values.h"
 #include "kv/segment_store.h"
+#include "kv/store_world.h"
 
 namespace deepinfer::engine {
 namespace {
@@ -56,12 +57,12 @@ class Machine {
     kv::StoreOptions options{.dir = "/cache", .folder = *folder, .budget_bytes = 16 << 20, .classes = {{"chat", 3600}, {"agent", 600}},
                              .model = kv::namespace_of("w", "fake-v1", "fake-v1", model.block_tokens), .block_tokens = model.block_tokens,
                              .block_bytes = built->kv_layout().block_bytes, .num_fetch_threads = 2, .index = index};
-    auto opened = kv::SegmentStore::open(disk, std::make_shared<kv::SystemTime>(), options);
+    auto opened = kv::SegmentStore::open(disk, time, options);
     ASSERT_TRUE(opened) << opened.error().message;
     store = std::move(*opened);
     workers = Workers::create(2, false);
     auto started = Engine::start(std::move(built), *workers, clock,
-                                 {.weights_identity = "w", .master_secret = folder->secret, .kv_bytes = 64 * 200, .store = store.get(), .retention_classes = {{"chat", 3600}, {"agent", 600}}});
+                                 {.weights_identity = "w", .master_secret = folder->secret, .kv_bytes = 64 * 200, .store = store.get(), .retention_classes = {{"chat", 3600}, {"agent", 600}}, .time = time});
     ASSERT_TRUE(started) << started.error().message;
     engine = std::move(*started);
   }
@@ -86,6 +87,7 @@ class Machine {
 
   std::shared_ptr<io::MemoryDisk> disk = std::make_shared<io::MemoryDisk>();
   std::shared_ptr<io::MemoryKeyValues> index;
+  std::shared_ptr<const kv::TimeSource> time = std::make_shared<kv::SystemTime>();
   SteadyClock clock;
   std::unique_ptr<kv::SegmentStore> store;
   std::unique_ptr<Workers> workers;
@@ -152,6 +154,26 @@ TEST(EngineWithStore, AConversationWithWindowsIsTheSameOverRestarts) {
       EXPECT_GT(disk[turn].usage.disk_tokens, 40) << turn;
     }
   }
+}
+
+// Disk and memory agree on when a block ends: what came from disk is not new in memory.
+TEST(EngineWithStore, FromDiskABlockComesWithItsAge) {
+  Machine machine;
+  const auto time = std::make_shared<kv::ManualTime>();
+  machine.time = time;
+  machine.start();
+  Request request = kept_request(50, 4);
+  request.retention = "agent";
+  machine.answer(request);
+  machine.start();
+  time->advance(580);
+  EXPECT_EQ(machine.answer(request).usage.disk_tokens, 48);
+  time->advance(10);
+  const Usage memory = machine.answer(request).usage;
+  EXPECT_EQ(memory.cached_tokens, 48);
+  EXPECT_EQ(memory.disk_tokens, 0);
+  time->advance(600 + 60 - 590);  // the class's time and the rest of its bucket
+  EXPECT_EQ(machine.answer(request).usage.cached_tokens, 0);
 }
 
 // Two processes that never see each other's files by looking.
@@ -360,6 +382,7 @@ TEST(EngineWithStore, ACancelWhileItsBlocksAreFetchedEndsIt) {
   machine.engine->cancel(*id);
   EXPECT_TRUE(sink->wait());
   EXPECT_EQ(sink->choices[0].finished, FinishReason::kCancelled);
+  EXPECT_TRUE(eventually([&] { return machine.engine->stats().num_blocks_in_use == 0; })) << "nothing is kept for blocks that may still come";
   machine.disk->set_fault(nullptr);
   {
     const std::lock_guard lock(mu);

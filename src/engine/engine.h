@@ -44,7 +44,8 @@ struct EngineOptions {
   bool bounded_replay = true;
   // Blocks beyond memory; outlives the engine. Null: none. Without prefix_cache it is not used.
   kv::BlockStore* store = nullptr;
-  std::vector<kv::RetentionClass> retention_classes;  // by StoreTag::retention; the store's, if there is one. At most 64; none: one
+  std::vector<kv::RetentionClass> retention_classes;  // by StoreTag::retention; the store's, if there is one. At most 64; none: one, for good
+  std::shared_ptr<const kv::TimeSource> time = std::make_shared<kv::SystemTime>();  // for retention
   // Compiles requests' constraints; outlives the engine. Null: such requests are refused.
   grammar::GrammarCache* grammars = nullptr;
   image::DecodeLimits image_limits{};    // of one image file

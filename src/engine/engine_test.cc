@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <numeric>
 #include <thread>
@@ -123,6 +124,36 @@ TEST(Engine, ATenantFindsOnlyItsOwnBlocks) {
   const ChoiceResult other = server.answer(request);
   EXPECT_EQ(other.usage.cached_tokens, 0);
   EXPECT_TRUE(other.same_output(first));
+}
+
+class SetTime final : public kv::TimeSource {
+ public:
+  int64_t wall_s() const override { return 0; }
+  int64_t boot_ns() const override { return now_s * 1'000'000'000; }
+  std::atomic<int64_t> now_s = 5000;
+};
+
+// Of the class that the request names, counted from when its blocks were computed.
+TEST(Engine, PastItsRetentionAPromptIsComputedAgain) {
+  const auto time = std::make_shared<SetTime>();
+  Server server({.engine = {.retention_classes = {{"chat", 1000}, {"agent", 100}}, .time = time}});
+  const auto num_cached = [&](const std::string& retention, TokenId first) {
+    Request request = request_of(41, 1, first);
+    request.retention = retention;
+    return server.answer(request).usage.cached_tokens;
+  };
+  EXPECT_EQ(num_cached("", 1), 0);
+  EXPECT_EQ(num_cached("agent", 2), 0);
+  time->now_s += 99;
+  EXPECT_EQ(num_cached("", 1), 40);
+  EXPECT_EQ(num_cached("agent", 2), 40);
+  time->now_s += 1;
+  EXPECT_EQ(num_cached("", 1), 40);
+  EXPECT_EQ(num_cached("agent", 2), 0) << "to be used has not made it younger";
+  time->now_s += 99;
+  EXPECT_EQ(num_cached("agent", 2), 40) << "it was computed anew";
+  time->now_s += 801;
+  EXPECT_EQ(num_cached("", 1), 0);
 }
 
 TEST(Engine, ASaltNarrowsWithinTheTenant) {

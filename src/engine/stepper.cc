@@ -79,7 +79,11 @@ Stepper::Stepper(model::Model& model, Workers& workers, const Clock& clock, kv::
                 workers);
 }
 
+// Before anything is looked for: what is past its time is not there.
+void Stepper::tell_time() { pool_.set_time(options_.time->boot_ns() / 1'000'000'000); }
+
 void Stepper::add(std::unique_ptr<RequestState> request) {
+  tell_time();
   RequestState& added = *request;
   requests_.push_back(std::move(request));
   added.loading = loader_ && loader_->begin(added, rates_.prefill_seconds_per_token());
@@ -98,6 +102,7 @@ void Stepper::use_store(kv::BlockStore& store, std::function<void()> wake) {
 
 void Stepper::take_loaded() {
   if (!loader_ || !loader_->waiting()) return;
+  tell_time();
   loaded_.clear();
   loader_->poll(loaded_);
   for (RequestState* request : loaded_) schedule(*request);
@@ -105,6 +110,7 @@ void Stepper::take_loaded() {
 
 void Stepper::step() {
   const int64_t begin_ns = clock_.now_ns();
+  tell_time();
   if (images_) await_images();
   const StepPlan& plan = scheduler_.next_step();
   build_batch(plan);

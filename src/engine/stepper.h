@@ -22,6 +22,7 @@
 #include "engine/sampler.h"
 #include "kv/arena.h"
 #include "kv/block_pool.h"
+#include "kv/store_clock.h"
 #include "model/model.h"
 #include "sched/scheduler.h"
 
@@ -37,6 +38,7 @@ struct StepperOptions {
   bool constraints = false;    // requests may have them
   uint64_t image_cache_bytes = uint64_t{256} << 20;
   std::vector<int64_t> class_seconds = {};  // of retention classes, see kv::BlockPool
+  std::shared_ptr<const kv::TimeSource> time = std::make_shared<kv::SystemTime>();  // for retention; its clock since boot
 };
 
 class Stepper {
@@ -86,6 +88,7 @@ class Stepper {
   TokenEvent event_for(const SequenceState& sequence) const;
   void record_rates(const sched::StepPlan& plan, int64_t begin_ns);
   void schedule(RequestState& request);
+  void tell_time();
   void publish_filled(const sched::StepPlan& plan);
 
   model::Model& model_;

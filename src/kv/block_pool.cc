@@ -5,14 +5,19 @@
 #include "base/check.h"
 
 namespace deepinfer::kv {
+namespace {
+
+constexpr int64_t kForGood = INT64_MAX / 4;  // leaves room to be added to a time
+
+}  // namespace
 
 BlockPool::BlockPool(int32_t num_blocks, std::span<const int64_t> class_seconds)
     : blocks_(static_cast<size_t>(num_blocks)), keys_(static_cast<size_t>(num_blocks)), index_(keys_) {
   for (const int64_t seconds : class_seconds) {
     CHECK(seconds > 0);
-    classes_.push_back({.seconds = static_cast<double>(seconds)});
+    classes_.push_back({.seconds = std::min(seconds, kForGood)});
   }
-  if (classes_.empty()) classes_.push_back({.seconds = 1});
+  if (classes_.empty()) classes_.push_back({.seconds = kForGood});
   CHECK(classes_.size() <= 256);
   const auto shortest = std::min_element(classes_.begin(), classes_.end(), [](const Class& a, const Class& b) { return a.seconds < b.seconds; });
   shortest_ = static_cast<uint8_t>(shortest - classes_.begin());
@@ -36,8 +41,13 @@ BlockId BlockPool::allocate() {
   return block;
 }
 
-BlockId BlockPool::acquire(const BlockKey& key) {
+BlockId BlockPool::find(const BlockKey& key) const {
   const BlockId block = index_.find(key);
+  return block != kNoBlock && now_s_ < blocks_[static_cast<size_t>(block)].expires_s ? block : kNoBlock;
+}
+
+BlockId BlockPool::acquire(const BlockKey& key) {
+  const BlockId block = find(key);
   if (block == kNoBlock) return kNoBlock;
   if (at(block).references == 0) unlink(block);
   at(block).references += 1;
@@ -47,7 +57,7 @@ BlockId BlockPool::acquire(const BlockKey& key) {
 void BlockPool::release(BlockId block, uint8_t retention) {
   CHECK(at(block).references > 0);
   CHECK(retention < classes_.size());
-  if (classes_[retention].seconds > classes_[at(block).retention].seconds) at(block).retention = retention;
+  if (at(block).has_key) use_under(block, retention);
   at(block).references -= 1;
   if (at(block).references > 0) return;
   if (at(block).has_key) {
@@ -57,16 +67,33 @@ void BlockPool::release(BlockId block, uint8_t retention) {
   }
 }
 
-BlockId BlockPool::publish(BlockId block, const BlockKey& key) {
+BlockId BlockPool::publish(BlockId block, const BlockKey& key, const BlockPast& past) {
   CHECK(at(block).references > 0);
   CHECK(!at(block).has_key);
-  const BlockId first = index_.find(key);
-  if (first != kNoBlock) return first;
+  if (const BlockId first = find(key); first != kNoBlock) return first;
+  if (const BlockId expired = index_.find(key); expired != kNoBlock) take_name(expired);
   keys_[static_cast<size_t>(block)] = key;
   at(block).has_key = true;
   at(block).retention = shortest_;
+  at(block).filled_s = now_s_ - past.age_s;
+  at(block).expires_s = std::max(now_s_ + past.remaining_s, at(block).filled_s + classes_[shortest_].seconds);
   index_.insert(block);
   return block;
+}
+
+// Somebody whose blocks are kept under this class has used it.
+void BlockPool::use_under(BlockId block, uint8_t retention) {
+  const int64_t seconds = classes_[retention].seconds;
+  if (seconds > classes_[at(block).retention].seconds) at(block).retention = retention;
+  at(block).expires_s = std::max(at(block).expires_s, at(block).filled_s + seconds);
+}
+
+void BlockPool::take_name(BlockId block) {
+  if (at(block).references == 0) {
+    unlink(block);
+    free_.push_back(block);
+  }
+  forget_key(block);
 }
 
 void BlockPool::retract(BlockId block) {
@@ -103,7 +130,7 @@ BlockId BlockPool::least_wanted() const {
   double longest = -1;
   for (const Class& one : classes_) {
     if (one.oldest == kNoBlock) continue;
-    const double idle = static_cast<double>(num_released_ - blocks_[static_cast<size_t>(one.oldest)].released) / one.seconds;
+    const double idle = static_cast<double>(num_released_ - blocks_[static_cast<size_t>(one.oldest)].released) / static_cast<double>(one.seconds);
     if (idle <= longest) continue;
     longest = idle;
     least = one.oldest;

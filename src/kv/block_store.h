@@ -39,6 +39,8 @@ class BlockFetch {
   struct Block {
     std::span<const std::byte> rows;  // verified, plain; until pop()
     Tier tier;
+    int64_t age_s;        // since it was written, when it was asked for
+    int64_t remaining_s;  // for so long it could still be found then
   };
   virtual Block front() = 0;  // only when kReady
   virtual void pop() = 0;

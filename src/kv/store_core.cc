@@ -71,7 +71,8 @@ class Fetch final : public BlockFetch {
     const MutexLock lock(job_->mu);
     CHECK(!job_->ready.empty());
     const FetchJob::Chunk& chunk = job_->ready.front();
-    return {.rows = chunk.rows[at_], .tier = job_->items[chunk.first + at_].tier};
+    const FetchItem& item = job_->items[chunk.first + at_];
+    return {.rows = chunk.rows[at_], .tier = item.tier, .age_s = item.age_s, .remaining_s = item.remaining_s};
   }
   void pop() override {
     const MutexLock lock(job_->mu);
@@ -141,6 +142,10 @@ int64_t SegmentStore::Core::now_s() const { return clock_.now_s(); }
 
 bool SegmentStore::Core::is_serving(const Segment& segment, int64_t now) const { return segment.indexed && now < segment.expires_s; }
 
+int64_t SegmentStore::Core::age_s(const StoreIndex::Entry& entry, int64_t now) const {
+  return std::max<int64_t>(0, now - catalog_.at(entry.segment).header.bucket_unix_s - entry.written_after_s);
+}
+
 bool SegmentStore::Core::could_serve(const SegmentHeader& header) const {
   return header.model == options_.model && header.block_tokens == static_cast<uint32_t>(options_.block_tokens) &&
          header.cipher_id == (options_.cipher ? options_.cipher->id() : std::array<uint8_t, 16>{});
@@ -156,13 +161,13 @@ BlockStore::Known SegmentStore::Core::find(std::span<const BlockKey> chain) {
   const MutexLock lock(mu_);
   const int64_t now = now_s();
   for (const BlockKey& key : chain) {
-    const uint32_t entry = catalog_.index().find(key);
-    if (entry == StoreIndex::kNone) break;
-    const Segment& segment = catalog_.at(catalog_.index().at(entry).segment);
-    if (!is_serving(segment, now)) break;
-    catalog_.touch(entry, now);
+    const uint32_t i = catalog_.index().find(key);
+    if (i == StoreIndex::kNone) break;
+    const StoreIndex::Entry& entry = catalog_.index().at(i);
+    if (!is_serving(catalog_.at(entry.segment), now)) break;
+    catalog_.touch(i, now);
     known.num_blocks += 1;
-    known.age_s = std::max<int64_t>(0, now - segment.header.bucket_unix_s - catalog_.index().at(entry).written_after_s);
+    known.age_s = age_s(entry, now);
   }
   return known;
 }

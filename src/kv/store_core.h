@@ -40,9 +40,10 @@ struct FetchItem {
   std::shared_ptr<SegmentFile> file;
   uint32_t page = 0;
   Tier tier = Tier::kDisk;
+  int64_t age_s = 0, remaining_s = 0;
 };
 
-// A fetch, shared by its consumer and the threads that work on it: two at a time, so that one reads while the other checks what it has read.
+// A fetch, shared by its consumer and the few threads that work on it, so that one reads while another checks what it has read.
 // Each claims the next run of records; they are handed over in order.
 struct FetchJob {
   std::vector<FetchItem> items;
@@ -121,6 +122,7 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   int64_t now_s() const REQUIRES(mu_);
   void distrust_segment(const BlockKey& key) REQUIRES(mu_);
   bool is_serving(const Segment& segment, int64_t now) const REQUIRES(mu_);
+  int64_t age_s(const StoreIndex::Entry& entry, int64_t now) const REQUIRES(mu_);
   bool could_serve(const SegmentHeader& header) const;  // our model, format and cipher
   uint32_t block_length() const { return static_cast<uint32_t>(options_.block_bytes); }
   bool has_our_length(const FooterEntry& entry) const { return entry.length == block_length(); }  // else it is damaged: the format fixes it

@@ -47,7 +47,8 @@ std::shared_ptr<FetchJob> SegmentStore::Core::fetch(std::span<const BlockKey> ch
       const Segment& segment = catalog_.at(entry.segment);
       if (!is_serving(segment, now)) break;
       catalog_.touch(i, now);
-      job->items.push_back({.key = key, .file = segment.file, .page = entry.page, .tier = segment.shared ? Tier::kShared : Tier::kDisk});
+      job->items.push_back({.key = key, .file = segment.file, .page = entry.page, .tier = segment.shared ? Tier::kShared : Tier::kDisk,
+                            .age_s = age_s(entry, now), .remaining_s = segment.expires_s - now});
     }
     stats_.num_fetches += 1;
     if (stopping_ || jobs_.size() >= kMaxJobs) refused = CacheMiss::kBusy;
