@@ -1,10 +1,13 @@
-// The policies of the block store, measured: hit rates of request traces against capacity, with LRU and with the store's policy.
+// What the block store's policies and its way to the disk were decided on: hit rates of request traces against capacity, with LRU and with the
+// store's policy; the rates of a disk by one request after the other, by threads and by io_uring.
 // usage: cache_bench replay TRACE…
+//        cache_bench disk FOLDER
 #include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>
 #include <string>
 
+#include "disk_ways.h"
 #include "replay.h"
 
 namespace deepinfer::bench {
@@ -39,9 +42,23 @@ int run_replay(int count, char** paths) {
   return 0;
 }
 
+int run_disk(const char* folder) {
+  constexpr int kRounds = 5;
+  const Result<std::vector<DiskWay>> ways = measure_disk_ways(folder, uint64_t{1} << 30, kRounds);
+  if (!ways) return fail(ways.error());
+  fmt::print("| medians of {} rounds, GB/s | write | read |\n|---|---|---|\n", kRounds);
+  const auto median = [](std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+  };
+  for (const DiskWay& way : *ways) fmt::print("| {} | {:.2f} | {:.2f} |\n", way.name, median(way.write_bytes_per_s) / 1e9, median(way.read_bytes_per_s) / 1e9);
+  return 0;
+}
+
 int run(int argc, char** argv) {
   if (argc > 2 && std::string(argv[1]) == "replay") return run_replay(argc - 2, argv + 2);
-  std::fputs("usage: cache_bench replay TRACE…\n", stderr);
+  if (argc == 3 && std::string(argv[1]) == "disk") return run_disk(argv[2]);
+  std::fputs("usage: cache_bench replay TRACE…\n       cache_bench disk FOLDER\n", stderr);
   return 2;
 }
 

@@ -1,5 +1,5 @@
 // kv/segment_store.h: the block store in a directory: append-only segment files, one a (model, tenant, retention class, time bucket, writer),
-// an index in memory that is rebuilt from them, a thread that writes behind, a few that fetch. Several processes may share the directory,
+// an index in memory that is rebuilt from them, two threads that write behind (one finishes records, one writes them), a few that fetch. Several processes may share the directory,
 // also over a network file system: each appends to files of its own and finds the others' by looking, sooner with a shared index that says where.
 // docs/formats/segment.md has the bytes.
 //

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "eventually.h"
 #include "kv/segment_format.h"
@@ -379,6 +380,84 @@ TEST(StoreFaults, InTheBackgroundItWritesAndFetches) {
   world.store.reset();
   world.open();
   EXPECT_EQ(waiter.take(*world.store->fetch(chain, waiter.wake()), chain, std::chrono::seconds(60)), 30u);
+}
+
+TEST(StoreFaults, AFlushWaitsForAllThatWasPublished) {
+  BackgroundWorld world;
+  world.open();
+  for (int i = 0; i < 60; ++i) {
+    const auto chain = chain_of(i, 1 + static_cast<size_t>(i % 7));
+    for (const BlockKey& key : chain) ASSERT_TRUE(world.publish(key));
+    world.store->flush();
+    ASSERT_EQ(world.known(chain), chain.size());
+  }
+}
+
+TEST(StoreFaults, TheEndWritesWhatWasPublished) {
+  for (int i = 0; i < 20; ++i) {
+    BackgroundWorld world;
+    world.open();
+    const auto chain = chain_of(i, 30);
+    for (const BlockKey& key : chain) ASSERT_TRUE(world.publish(key));
+    world.open();
+    ASSERT_EQ(world.known(chain), 30u);
+  }
+}
+
+// A write that takes long holds the memory of its own batch; what was written before it gave its memory back, and more can come.
+TEST(StoreFaults, MemoryComesFreeBatchByBatch) {
+  BackgroundWorld world;
+  world.options.block_bytes = 3 << 20;
+  world.options.segment_bytes = world.options.budget_bytes = uint64_t{1} << 30;
+  world.options.backlog_bytes = 60 << 20;  // 19 records, of which five are written together
+  world.open();
+  std::mutex mu;
+  std::condition_variable changed;
+  int num_writes = 0, num_allowed = 1;
+  world.disk->set_fault([&](const Access& access) -> Result<> {
+    if (access.op != Op::kWrite || !is_segment(access) || access.length <= kPage) return {};
+    std::unique_lock lock(mu);
+    num_writes += 1;
+    changed.notify_all();
+    changed.wait(lock, [&] { return num_writes <= num_allowed; });
+    return {};
+  });
+  const auto chain = chain_of(1, 60);
+  size_t num_published = 0;
+  EXPECT_TRUE(eventually([&] {
+    while (num_published < chain.size() && world.publish(chain[num_published])) num_published += 1;
+    const std::lock_guard lock(mu);
+    return num_writes > num_allowed && world.store->stats().backlog_bytes == 19 * record_pages(3 << 20) * kPage;
+  }));
+  EXPECT_GT(num_published, 19u) << "the first batch is done, the second hangs";
+  EXPECT_LE(num_published, 19u + 5u);
+  EXPECT_EQ(world.known(chain), num_published - 19);
+  {
+    const std::lock_guard lock(mu);
+    num_allowed = INT32_MAX;
+  }
+  changed.notify_all();
+  world.store->flush();
+  EXPECT_EQ(world.known(chain), num_published);
+}
+
+TEST(StoreFaults, WhatIsRetractedWhileItIsWrittenStaysAway) {
+  StoreWorld world;
+  world.open();
+  const auto bad = chain_of(1, 3), good = chain_of(2, 3);
+  bool retracted = false;
+  world.disk->set_fault([&](const Access& access) -> Result<> {
+    if (access.op == Op::kSync && is_segment(access) && !std::exchange(retracted, true)) world.store->retract(bad);
+    return {};
+  });
+  EXPECT_EQ(world.put(bad), 0u);
+  EXPECT_TRUE(retracted);
+  world.store->maintain();
+  EXPECT_EQ(world.put(good), 3u);
+  world.open();
+  EXPECT_EQ(world.known(bad), 0u);
+  EXPECT_EQ(world.get(good), 3u);
+  EXPECT_EQ(world.put(bad), 3u) << "computed again";
 }
 
 TEST(StoreFaults, AReadThatNeverReturnsIsLateAndHoldsNobodyUp) {

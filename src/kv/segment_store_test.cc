@@ -225,6 +225,35 @@ TEST(SegmentStore, AModelOrTenantFindsOnlyItsOwn) {
   EXPECT_GE(other.store->stats().used_bytes, 4 * kPage) << "but the budget is the directory's";
 }
 
+// A process whose blocks lack a group of rows, or hold more tokens, under the same name of a model (kvcache-ai/Mooncake#2236,
+// vllm-project/vllm#42895): neither promises the other's blocks, and both work.
+TEST(SegmentStore, BlocksOfAnotherLayoutAreNobodysHit) {
+  for (const bool fewer_bytes : {true, false}) {
+    StoreWorld ours, theirs;
+    theirs.disk = ours.disk;
+    theirs.time = ours.time;
+    if (fewer_bytes) theirs.options.block_bytes -= 1000;
+    if (!fewer_bytes) theirs.options.block_tokens *= 2;
+    ours.open();
+    theirs.open();
+    const auto chain = chain_of(1, 4), later = chain_of(2, 4);
+    EXPECT_EQ(theirs.put(chain), 4u);
+    ours.store->maintain();
+    EXPECT_EQ(ours.known(chain), 0u);
+    EXPECT_EQ(theirs.put(later), 4u);
+    ours.store->maintain();
+    EXPECT_EQ(ours.known(later), 0u) << "of a file that grew";
+    theirs.store.reset();
+    ours.open();
+    EXPECT_EQ(ours.known(chain), 0u) << "of a footer";
+    EXPECT_EQ(ours.put(chain), 4u);
+    EXPECT_EQ(ours.get(chain), 4u);
+    theirs.open();
+    EXPECT_EQ(theirs.get(chain), 4u);
+    EXPECT_EQ(theirs.get(later), 4u);
+  }
+}
+
 TEST(SegmentStore, EncryptedRowsOpenWithTheirKeyAlone) {
   StoreWorld world;
   world.options.cipher.emplace(tenant_secret({}, "key one"));

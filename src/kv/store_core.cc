@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <sys/mman.h>
 #include <utility>
 
 #include "base/check.h"
@@ -12,6 +13,7 @@ namespace deepinfer::kv {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr size_t kLargePage = 2 * kMiB;
 
 uint64_t default_segment_bytes(const StoreOptions& options) {
   return options.segment_bytes > 0 ? options.segment_bytes : std::clamp<uint64_t>(options.budget_bytes / 32, kMiB, 64 * kMiB);
@@ -105,9 +107,12 @@ class Fetch final : public BlockFetch {
 
 }  // namespace
 
-PageBuffer::PageBuffer(size_t num_bytes)
-    : data_(static_cast<std::byte*>(std::aligned_alloc(kPage, to_pages(num_bytes) * kPage))), size_(to_pages(num_bytes) * kPage) {
+PageBuffer::PageBuffer(size_t num_bytes) : size_(to_pages(num_bytes) * kPage) {
+  const size_t alignment = size_ >= kLargePage ? kLargePage : kPage;
+  data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, (size_ + alignment - 1) / alignment * alignment)));
   CHECK(data_ != nullptr);
+  // Small pages would be made one by one at their first use, and looked up one by one for every request that bypasses the page cache.
+  if (alignment == kLargePage) (void)::madvise(data_.get(), size_, MADV_HUGEPAGE);
 }
 
 void PageBuffer::Free::operator()(std::byte* data) const { std::free(data); }
@@ -126,17 +131,23 @@ SegmentStore::Core::Core(std::shared_ptr<io::Disk> disk, std::shared_ptr<const T
       index_(index_client(options_, time_, [this](const std::string& line) { log(line); })),
       clock_(*time_, options_.folder.mark_s),
       reading_since_ns_(static_cast<size_t>(std::max(1, options_.num_fetch_threads))),
-      slots_(num_slots(options_, record_bytes_) * record_bytes_) {
-  const uint32_t slots = num_slots(options_, record_bytes_);
-  for (uint32_t slot = slots; slot > 0; --slot) free_slots_.push_back(slot - 1);
-  queue_.reserve(slots);
-  writing_.reserve(slots);
-  batch_.reserve(slots);
+      slot_memory_(num_slots(options_, record_bytes_) * record_bytes_) {
+  slots_.resize(num_slots(options_, record_bytes_));
+  for (size_t slot = slots_.size(); slot > 0; --slot) free_slots_.push_back(static_cast<uint32_t>(slot - 1));
+  num_in_state_[static_cast<size_t>(Slot::State::kFree)] = slots_.size();
+  queue_.reserve(slots_.size());
+  batch_.reserve(slots_.size());
   stats_.present = true;
   stats_.budget_bytes = options_.budget_bytes;
 }
 
-std::span<std::byte> SegmentStore::Core::slot_bytes(uint32_t slot) const { return slots_.bytes().subspan(slot * record_bytes_, record_bytes_); }
+std::span<std::byte> SegmentStore::Core::slot_bytes(uint32_t slot) const { return slot_memory_.bytes().subspan(slot * record_bytes_, record_bytes_); }
+
+void SegmentStore::Core::set_state(uint32_t slot, Slot::State state) {
+  num_in_state_[static_cast<size_t>(slots_[slot].state)] -= 1;
+  num_in_state_[static_cast<size_t>(state)] += 1;
+  slots_[slot].state = state;
+}
 
 int64_t SegmentStore::Core::now_s() const { return clock_.now_s(); }
 
@@ -184,39 +195,31 @@ bool SegmentStore::Core::publish(const StoreTag& tag, const BlockKey& key, std::
       catalog_.touch(known, now);
       return false;
     }
-    const auto same = [&](const Queued& queued) { return queued.key == key; };
-    if (std::any_of(queue_.begin(), queue_.end(), same) || std::any_of(writing_.begin(), writing_.end(), same)) return false;
+    const auto same = [&](uint32_t queued) REQUIRES(mu_) { return slots_[queued].key == key && !slots_[queued].retracted; };
+    if (std::any_of(queue_.begin(), queue_.end(), same)) return false;
     if (stopping_ || stats_.read_only || free_slots_.empty()) {
       stats_.dropped_blocks += 1;
       return false;
     }
     slot = free_slots_.back();
     free_slots_.pop_back();
-    num_filling_ += 1;
+    queue_.push_back(slot);
+    slots_[slot] = {.ticket = next_ticket_++, .tag = tag, .key = key};
+    set_state(slot, Slot::State::kFilling);
   }
   std::memcpy(slot_bytes(slot).data() + kRecordHeaderBytes, rows.data(), rows.size());
   {
     const MutexLock lock(mu_);
-    num_filling_ -= 1;
-    queue_.push_back({.slot = slot, .tag = tag, .key = key});
+    set_state(slot, Slot::State::kFull);
   }
-  queue_changed_.notify_all();
+  came_.notify_one();
   return true;
 }
 
 void SegmentStore::Core::retract(std::span<const BlockKey> keys) {
   const MutexLock lock(mu_);
   for (const BlockKey& key : keys) {
-    for (auto queued = queue_.begin(); queued != queue_.end();) {
-      if (queued->key == key) {
-        free_slots_.push_back(queued->slot);
-        queued = queue_.erase(queued);
-      } else {
-        ++queued;
-      }
-    }
-    const bool in_flight = std::any_of(writing_.begin(), writing_.end(), [&](const Queued& queued) { return queued.key == key; });
-    if (in_flight) retracted_.push_back(key);
+    for (const uint32_t slot : queue_) slots_[slot].retracted |= slots_[slot].key == key;
     distrust_segment(key);
   }
 }
@@ -245,7 +248,7 @@ CacheStats SegmentStore::Core::stats() const {
   out.num_blocks = catalog_.index().size();
   out.num_segments = catalog_.num_segments();
   out.index_bytes = catalog_.index().memory_bytes();
-  out.backlog_bytes = (queue_.size() + writing_.size()) * record_bytes_;
+  out.backlog_bytes = queue_.size() * record_bytes_;
   if (index_ != nullptr) index_->add_to(out);
   return out;
 }
@@ -253,7 +256,8 @@ CacheStats SegmentStore::Core::stats() const {
 void SegmentStore::Core::start_threads() {
   if (!options_.background) return;
   const MutexLock lock(mu_);
-  num_threads_ = (index_ != nullptr ? 2 : 1) + static_cast<int32_t>(reading_since_ns_.size());
+  const int num_finish_threads = options_.cipher ? 2 : 1;  // a core encrypts about as fast as a disk writes
+  num_threads_ = (index_ != nullptr ? 2 : 1) + num_finish_threads + static_cast<int32_t>(reading_since_ns_.size());
   // Detached, each with a share of this object: a thread that never comes back from the disk must not keep the process from ending.
   const auto run = [self = shared_from_this()](auto work) {
     std::thread([self, work] {
@@ -263,6 +267,7 @@ void SegmentStore::Core::start_threads() {
       self->ended_.notify_all();
     }).detach();
   };
+  for (int i = 0; i < num_finish_threads; ++i) run([](Core& core) { core.finish_loop(); });
   run([](Core& core) { core.write_loop(); });
   if (index_ != nullptr) run([](Core& core) { core.index_->run([&core](std::span<const IndexClient::Found> found) { return core.take_places(found); }); });
   for (size_t i = 0; i < reading_since_ns_.size(); ++i) run([i](Core& core) { core.fetch_loop(i); });
@@ -277,7 +282,8 @@ void SegmentStore::Core::stop() {
   }
   MutexLock lock(mu_);
   stopping_ = true;
-  queue_changed_.notify_all();
+  came_.notify_all();
+  finished_.notify_all();
   jobs_changed_.notify_all();
   buffers_changed_.notify_all();
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(kStopSeconds);

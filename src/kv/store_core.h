@@ -3,7 +3,9 @@
 // never held over I/O).
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -86,10 +88,29 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   void maintain();
 
  private:
-  struct Queued {
+  // A block on its way to disk, in a record's room of memory. What comes after its state is fixed while a thread works on it.
+  struct Slot {
+    enum class State : uint8_t {
+      kFree,
+      kFilling,    // publish() copies
+      kFull,       // rows alone
+      kFinishing,  // being encrypted, and its header made
+      kFinished,   // a record
+      kWriting,
+    };
+    State state = State::kFree;
+    bool retracted = false;  // nobody may find it any more
+    uint64_t ticket = 0;     // in order of arrival
+    StoreTag tag;
+    BlockKey key;
+    int64_t written_s = 0;   // as its header says; of a finished one
+  };
+  // What a thread that works on one has to know of it.
+  struct Taken {
     uint32_t slot;
     StoreTag tag;
     BlockKey key;
+    int64_t written_s;
   };
   // A segment that is appended to. write_mu_.
   struct Active {
@@ -119,6 +140,8 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
 
   // store_core.cc
   std::span<std::byte> slot_bytes(uint32_t slot) const;
+  void set_state(uint32_t slot, Slot::State state) REQUIRES(mu_);
+  size_t count(Slot::State state) const REQUIRES(mu_) { return num_in_state_[static_cast<size_t>(state)]; }
   int64_t now_s() const REQUIRES(mu_);
   void distrust_segment(const BlockKey& key) REQUIRES(mu_);
   bool is_serving(const Segment& segment, int64_t now) const REQUIRES(mu_);
@@ -129,13 +152,17 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   void log(const std::string& line) const;
 
   // store_write.cc
+  void take(Slot::State from, Slot::State to, size_t max_blocks, std::vector<Taken>& out) REQUIRES(mu_);
+  void give_back(std::span<const Taken> blocks) REQUIRES(mu_);
+  bool finish_records(std::vector<Taken>& room);  // false: there was nothing to finish
+  void finish_record(const Taken& block, int64_t now) const;
   bool write_batch() REQUIRES(write_mu_);  // false: there was nothing to write
-  std::vector<Group> make_groups(int64_t now) REQUIRES(write_mu_);
+  std::vector<Group> make_groups() REQUIRES(write_mu_);
   SegmentHeader header_for(const StoreTag& tag, int64_t now) const;
   Result<> write_group(Group& group) REQUIRES(write_mu_);  // with room made for it
   Result<> append(Group& group) REQUIRES(write_mu_);
   Result<> write_footer(Active& active, std::span<const FooterEntry> entries, uint64_t page) REQUIRES(write_mu_);
-  void wait_for_blocks();
+  bool wait_for_records(std::chrono::steady_clock::time_point upkeep);
   Result<Active*> active_for(const Group& group) REQUIRES(write_mu_);
   Result<> create_segment(Active& active) REQUIRES(write_mu_);
   Result<> open_new_file(Active& active) REQUIRES(write_mu_);
@@ -182,6 +209,7 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   void distrust(const FetchItem& item, CacheMiss cause);
   bool reads_hang() const;
   void fetch_loop(size_t thread);
+  void finish_loop();
   void write_loop();
 
   const std::shared_ptr<io::Disk> disk_;
@@ -197,7 +225,7 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   uint64_t writer_ GUARDED_BY(write_mu_) = 0;
   uint32_t next_sequence_ GUARDED_BY(write_mu_) = 1;
   uint64_t use_counter_ GUARDED_BY(write_mu_) = 0;
-  std::vector<Queued> batch_ GUARDED_BY(write_mu_);
+  std::vector<Taken> batch_ GUARDED_BY(write_mu_);
   int32_t num_failures_ GUARDED_BY(write_mu_) = 0;  // in a row
   int64_t retry_s_ GUARDED_BY(write_mu_) = 0;       // read-only until then
   int64_t mark_written_s_ GUARDED_BY(write_mu_) = 0;
@@ -205,14 +233,15 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   uint64_t other_bytes_ GUARDED_BY(write_mu_) = 0;  // of files of the directory that are no segments we know
 
   mutable Mutex mu_;
-  std::condition_variable_any queue_changed_;
   StoreClock clock_ GUARDED_BY(mu_);
   SegmentCatalog catalog_ GUARDED_BY(mu_);
+  std::vector<Slot> slots_ GUARDED_BY(mu_);
   std::vector<uint32_t> free_slots_ GUARDED_BY(mu_);
-  std::vector<Queued> queue_ GUARDED_BY(mu_);     // reserved for all slots
-  std::vector<Queued> writing_ GUARDED_BY(mu_);   // taken from the queue, not yet done
-  std::vector<BlockKey> retracted_ GUARDED_BY(mu_);  // while they were being written
-  uint64_t num_filling_ GUARDED_BY(mu_) = 0;      // slots that publish() copies into right now
+  std::vector<uint32_t> queue_ GUARDED_BY(mu_);  // all others, in order of arrival; reserved for all
+  std::array<size_t, 6> num_in_state_ GUARDED_BY(mu_){};
+  uint64_t next_ticket_ GUARDED_BY(mu_) = 0;
+  int32_t num_flushing_ GUARDED_BY(mu_) = 0;     // who wait for all that was published
+  std::condition_variable_any came_, finished_, written_;  // rows; records; their end
   CacheStats stats_ GUARDED_BY(mu_);
   double read_bytes_per_s_ GUARDED_BY(mu_) = 0;
   bool stopping_ GUARDED_BY(mu_) = false;
@@ -227,7 +256,7 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   std::deque<std::shared_ptr<SegmentFile>> open_files_ GUARDED_BY(mu_);  // oldest first
   std::vector<std::atomic<int64_t>> reading_since_ns_;                   // a fetch thread; 0: not in a read
 
-  PageBuffer slots_;
+  PageBuffer slot_memory_;
 };
 
 }  // namespace deepinfer::kv

@@ -68,7 +68,8 @@ std::shared_ptr<FetchJob> SegmentStore::Core::fetch(std::span<const BlockKey> ch
     return job;
   }
   const MutexLock lock(mu_);
-  for (int i = 0; i < 2 && (i == 0 || run_length(*job, 0) < job->items.size()); ++i) {
+  const int num_threads = options_.cipher ? 3 : 2;  // what is read has to be decrypted too
+  for (int i = 0; i < num_threads && (i == 0 || run_length(*job, 0) < job->items.size()); ++i) {
     jobs_.push_back(job);
     jobs_changed_.notify_one();
   }

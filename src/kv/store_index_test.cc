@@ -50,6 +50,19 @@ TEST(StoreIndex, AgreesWithAMap) {
   }
 }
 
+// Two keys that share the eight bytes that choose the slot are still two keys (kvcache-ai/Mooncake#4153).
+TEST(StoreIndex, WholeKeysAreCompared) {
+  BlockKey one, other;
+  one.bytes[31] = 1;
+  other.bytes[31] = 2;
+  StoreIndex index;
+  const uint32_t head = index.insert({.key = one, .segment = 1, .page = 1, .written_after_s = 0, .last_use = 0}, StoreIndex::kNone);
+  EXPECT_EQ(index.find(other), StoreIndex::kNone);
+  const uint32_t second = index.insert({.key = other, .segment = 1, .page = 3, .written_after_s = 0, .last_use = 0}, head);
+  EXPECT_EQ(index.find(one), head);
+  EXPECT_EQ(index.find(other), second);
+}
+
 TEST(StoreIndex, TakesAtMost64BytesABlock) {
   StoreIndex index;
   uint32_t head = StoreIndex::kNone;

@@ -1,8 +1,10 @@
-// The writing side of SegmentStore: from the queue to durable records, one segment a (tenant, class, time bucket) at a time.
+// The writing side of SegmentStore: from rows to durable records, one segment a (tenant, class, time bucket) at a time. Two threads, so that
+// checksums and encryption of the next records cost no time of the disk (docs/decisions/store-io.md).
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include "base/check.h"
 #include "kv/store_core.h"
@@ -11,6 +13,9 @@ namespace deepinfer::kv {
 namespace {
 
 constexpr size_t kMaxActive = 64;       // files that are appended to at a time
+constexpr size_t kBatchBytes = size_t{16} << 20;   // of records written and made durable together: so much memory comes free at a time
+constexpr size_t kEnoughBytes = size_t{4} << 20;   // not worth waiting for more
+constexpr size_t kFinishBytes = size_t{2} << 20;   // of records finished at a time
 constexpr int32_t kMaxFailures = 3;     // in a row, before the store is read-only
 constexpr int64_t kRetrySeconds = 30;   // for that long
 
@@ -27,16 +32,57 @@ void SegmentStore::Core::Group::add(std::span<const std::byte> record, const Foo
   num_bytes += record.size();
 }
 
-bool SegmentStore::Core::write_batch() {
+// Those of `queue_` that are in state `from`, in order of arrival.
+void SegmentStore::Core::take(Slot::State from, Slot::State to, size_t max_blocks, std::vector<Taken>& out) {
+  out.clear();
+  for (auto it = queue_.begin(); it != queue_.end() && out.size() < max_blocks && count(from) > 0; ++it) {
+    const Slot& slot = slots_[*it];
+    if (slot.state != from) continue;
+    set_state(*it, to);
+    out.push_back({.slot = *it, .tag = slot.tag, .key = slot.key, .written_s = slot.written_s});
+  }
+}
+
+bool SegmentStore::Core::finish_records(std::vector<Taken>& room) {
   int64_t now;
   {
     const MutexLock lock(mu_);
-    writing_.swap(queue_);
-    batch_.assign(writing_.begin(), writing_.end());
+    take(Slot::State::kFull, Slot::State::kFinishing, std::max<size_t>(1, kFinishBytes / record_bytes_), room);
     now = now_s();
   }
-  if (batch_.empty()) return false;
-  for (Group& group : make_groups(now)) {
+  if (room.empty()) return false;
+  for (const Taken& block : room) finish_record(block, now);
+  {
+    const MutexLock lock(mu_);
+    for (const Taken& block : room) {
+      slots_[block.slot].written_s = now;
+      set_state(block.slot, Slot::State::kFinished);
+    }
+  }
+  finished_.notify_one();
+  return true;
+}
+
+void SegmentStore::Core::finish_record(const Taken& block, int64_t now) const {
+  const std::span<std::byte> record = slot_bytes(block.slot);
+  const auto length = static_cast<size_t>(options_.block_bytes);
+  const std::span<std::byte> rows = record.subspan(kRecordHeaderBytes, length), tail = record.subspan(kRecordHeaderBytes + length);
+  RecordHeader header{.key = block.key, .length = block_length(), .num_tokens = static_cast<uint32_t>(options_.block_tokens), .written_unix_s = now};
+  if (options_.cipher) options_.cipher->encrypt(header, rows);
+  encode_record(header, rows, record.first<kRecordHeaderBytes>());
+  std::memset(tail.data(), 0, tail.size());
+}
+
+bool SegmentStore::Core::write_batch() {
+  {
+    const MutexLock lock(mu_);
+    take(Slot::State::kFinished, Slot::State::kWriting, std::max<size_t>(1, (options_.whole_segments ? slot_memory_.bytes().size() : kBatchBytes) / record_bytes_), batch_);
+    if (batch_.empty()) return false;
+    const auto unwanted = std::stable_partition(batch_.begin(), batch_.end(), [&](const Taken& block) REQUIRES(mu_) { return !slots_[block.slot].retracted; });
+    give_back(std::span(unwanted, batch_.end()));
+    batch_.erase(unwanted, batch_.end());
+  }
+  for (Group& group : make_groups()) {
     const Result<> written = write_group(group);
     if (written) {
       note_success(group.num_bytes, group.records.size());
@@ -46,11 +92,20 @@ bool SegmentStore::Core::write_batch() {
   }
   update_used();
   const MutexLock lock(mu_);
-  for (const Queued& queued : batch_) free_slots_.push_back(queued.slot);
-  writing_.clear();
-  for (const BlockKey& key : retracted_) distrust_segment(key);
-  retracted_.clear();
+  for (const Taken& block : batch_) {
+    if (slots_[block.slot].retracted) distrust_segment(block.key);  // meanwhile
+  }
+  give_back(batch_);
   return true;
+}
+
+void SegmentStore::Core::give_back(std::span<const Taken> blocks) {
+  for (const Taken& block : blocks) {
+    set_state(block.slot, Slot::State::kFree);
+    free_slots_.push_back(block.slot);
+  }
+  std::erase_if(queue_, [&](uint32_t slot) REQUIRES(mu_) { return slots_[slot].state == Slot::State::kFree; });
+  written_.notify_all();
 }
 
 SegmentHeader SegmentStore::Core::header_for(const StoreTag& tag, int64_t now) const {
@@ -62,26 +117,18 @@ SegmentHeader SegmentStore::Core::header_for(const StoreTag& tag, int64_t now) c
   return header;
 }
 
-// Finishes the records in their slots and sorts them by segment, in order of arrival.
-std::vector<SegmentStore::Core::Group> SegmentStore::Core::make_groups(int64_t now) {
+// The batch's records by segment, in order of arrival.
+std::vector<SegmentStore::Core::Group> SegmentStore::Core::make_groups() {
   const uint64_t max_group_bytes = std::max<uint64_t>(options_.whole_segments ? segment_bytes_ : segment_bytes_ / 2, record_bytes_);
   std::vector<Group> groups;
-  for (const Queued& queued : batch_) {
-    const std::span<std::byte> record = slot_bytes(queued.slot);
-    const auto length = static_cast<size_t>(options_.block_bytes);
-    const std::span<std::byte> rows = record.subspan(kRecordHeaderBytes, length), tail = record.subspan(kRecordHeaderBytes + length);
-    RecordHeader header{.key = queued.key, .length = static_cast<uint32_t>(length), .num_tokens = static_cast<uint32_t>(options_.block_tokens),
-                        .written_unix_s = now};
-    if (options_.cipher) options_.cipher->encrypt(header, rows);
-    encode_record(header, rows, record.first<kRecordHeaderBytes>());
-    std::memset(tail.data(), 0, tail.size());
-    SegmentHeader segment = header_for(queued.tag, now);
+  for (const Taken& block : batch_) {
+    SegmentHeader segment = header_for(block.tag, block.written_s);
     auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.header == segment && g.num_bytes < max_group_bytes; });
     if (group == groups.end()) {
       groups.push_back({.header = std::move(segment)});
       group = groups.end() - 1;
     }
-    group->add(record, {.key = queued.key, .length = header.length, .written_after_s = written_after(group->header, now)});
+    group->add(slot_bytes(block.slot), {.key = block.key, .length = block_length(), .written_after_s = written_after(group->header, block.written_s)});
   }
   return groups;
 }
@@ -277,42 +324,67 @@ void SegmentStore::Core::note_success(uint64_t num_bytes, size_t num_blocks) {
 }
 
 void SegmentStore::Core::flush() {
-  const MutexLock writing(write_mu_);
-  while (write_batch()) continue;
-  if (index_ != nullptr && !options_.background) index_->work([this](std::span<const IndexClient::Found> found) { return take_places(found); });
-}
-
-// Blocks of one step come together, and so do those of one object.
-void SegmentStore::Core::wait_for_blocks() {
-  if (!options_.whole_segments) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  if (options_.background) {
+    MutexLock lock(mu_);
+    const uint64_t end = next_ticket_;
+    const auto before = [&](uint32_t slot) REQUIRES(mu_) { return slots_[slot].ticket < end; };
+    num_flushing_ += 1;
+    finished_.notify_one();
+    while (std::any_of(queue_.begin(), queue_.end(), before)) written_.wait(mu_);
+    num_flushing_ -= 1;
     return;
   }
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  std::vector<Taken> room;
+  while (finish_records(room)) continue;
+  const MutexLock writing(write_mu_);
+  while (write_batch()) continue;
+  if (index_ != nullptr) index_->work([this](std::span<const IndexClient::Found> found) { return take_places(found); });
+}
+
+void SegmentStore::Core::finish_loop() {
+  pthread_setname_np(pthread_self(), "cache-finish");
+  std::vector<Taken> room;
+  for (;;) {
+    {
+      MutexLock lock(mu_);
+      while (count(Slot::State::kFull) == 0 && !(stopping_ && count(Slot::State::kFilling) == 0)) came_.wait(mu_);
+      if (count(Slot::State::kFull) == 0) return;
+    }
+    while (finish_records(room)) continue;
+  }
+}
+
+// Until there is something to write, or upkeep is due. Blocks of one step come together, and so do those of one object: it waits a little for more.
+// False: that was all, the store ends.
+bool SegmentStore::Core::wait_for_records(std::chrono::steady_clock::time_point upkeep) {
+  using std::chrono::steady_clock;
+  const uint64_t enough_bytes = options_.whole_segments ? segment_bytes_ : kEnoughBytes;
   MutexLock lock(mu_);
-  // At half the buffers, so that there are some while this half is on its way.
-  const auto enough = [&]() REQUIRES(mu_) { return stopping_ || queue_.size() * record_bytes_ >= segment_bytes_ || free_slots_.size() <= queue_.size(); };
-  while (!enough() && queue_changed_.wait_until(mu_, deadline) != std::cv_status::timeout) continue;
+  const auto hurry = [&]() REQUIRES(mu_) { return stopping_ || num_flushing_ > 0; };
+  const auto ended = [&]() REQUIRES(mu_) { return stopping_ && queue_.empty(); };
+  while (count(Slot::State::kFinished) == 0 && !ended() && steady_clock::now() < upkeep) finished_.wait_until(mu_, upkeep);
+  if (count(Slot::State::kFinished) == 0) return !ended();
+  const auto deadline = steady_clock::now() + std::chrono::milliseconds(options_.whole_segments ? 2000 : 5);
+  // Not with less than half of the buffers free: there have to be some while those are on their way.
+  const auto enough = [&]() REQUIRES(mu_) { return hurry() || count(Slot::State::kFinished) * record_bytes_ >= enough_bytes || free_slots_.size() <= queue_.size(); };
+  while (!enough() && finished_.wait_until(mu_, deadline) != std::cv_status::timeout) continue;
+  return true;
 }
 
 void SegmentStore::Core::write_loop() {
   using Clock = std::chrono::steady_clock;
+  pthread_setname_np(pthread_self(), "cache-write");
   const auto kUpkeep = std::chrono::seconds(options_.whole_segments ? 30 : 2);
   auto next_upkeep = Clock::now() + kUpkeep;
-  for (bool stopping = false; !stopping;) {
-    {
-      MutexLock lock(mu_);
-      while (queue_.empty() && !stopping_ && Clock::now() < next_upkeep) queue_changed_.wait_until(mu_, next_upkeep);
-      stopping = stopping_;
-    }
-    if (!stopping) wait_for_blocks();
+  for (bool go_on = true; go_on;) {
+    go_on = wait_for_records(next_upkeep);
     const MutexLock writing(write_mu_);
-    while (write_batch()) continue;
+    write_batch();
     if (Clock::now() >= next_upkeep) {
       upkeep();
       next_upkeep = Clock::now() + kUpkeep;
     }
-    if (stopping) seal_all();
+    if (!go_on) seal_all();
   }
   if (index_ != nullptr) index_->stop();  // not before it was told of the last blocks
 }
