@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -28,22 +29,6 @@ struct alignas(io::kDiskPage) Buffer {
   std::byte bytes[4u << 20];
 };
 
-// A folder that goes with everything in it.
-class ScratchFolder {
- public:
-  explicit ScratchFolder(std::string path) : path_(std::move(path)) {}
-  ~ScratchFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  const std::string path_;
-};
-
 Result<double> raw_write(io::Disk& disk, const std::string& path, uint64_t num_bytes, const Buffer& buffer) {
   DI_TRY(const std::unique_ptr<io::File> file, disk.open(path, io::Disk::Mode::kCreateDirect));
   const int64_t begin = SteadyClock().now_ns();
@@ -60,8 +45,8 @@ Result<double> raw_read(io::Disk& disk, const std::string& path, uint64_t num_by
   return static_cast<double>(num_bytes) / seconds_since(begin);
 }
 
-Result<std::unique_ptr<kv::SegmentStore>> open_at(std::shared_ptr<io::Disk> disk, const std::string& dir, uint64_t budget) {
-  kv::StoreOptions options{.dir = dir, .budget_bytes = budget, .classes = {{"chat", 168 * 3600}}, .block_tokens = 128, .block_bytes = kIoBlockBytes};
+Result<std::unique_ptr<kv::SegmentStore>> open_at(std::shared_ptr<io::Disk> disk, const std::string& dir, uint64_t budget, const std::optional<kv::RowCipher>& cipher = {}) {
+  kv::StoreOptions options{.dir = dir, .budget_bytes = budget, .classes = {{"chat", 168 * 3600}}, .block_tokens = 128, .block_bytes = kIoBlockBytes, .cipher = cipher};
   DI_TRY(options.folder, kv::open_store_folder(*disk, dir));
   return kv::SegmentStore::open(std::move(disk), std::make_shared<kv::SystemTime>(), std::move(options));
 }
@@ -129,6 +114,11 @@ Result<> make_sparse_segments(io::Disk& disk, const std::string& dir, uint64_t n
 
 }  // namespace
 
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
 Result<CacheIoResult> measure_cache_io(const std::string& dir, uint64_t num_bytes) {
   const ScratchFolder own(dir + "/deepinfer-bench-io");
   const auto disk = std::make_shared<io::LinuxDisk>();
@@ -140,11 +130,16 @@ Result<CacheIoResult> measure_cache_io(const std::string& dir, uint64_t num_byte
   DI_TRY(result.raw_write, raw_write(*disk, raw, num_bytes, *buffer));
   DI_TRY(result.raw_read, raw_read(*disk, raw, num_bytes, *buffer));
   DI_TRY(disk->remove(raw));
-  DI_TRY(const std::unique_ptr<kv::SegmentStore> store, open_at(disk, own.path() + "/cache", num_bytes * 4));
   std::vector<kv::BlockKey> keys;
   for (uint64_t i = 0; i < std::max<uint64_t>(1, num_bytes / static_cast<uint64_t>(kIoBlockBytes)); ++i) keys.push_back(key_number(i));
-  result.store_write = store_write(*store, keys, *buffer);
-  DI_TRY(result.store_read, store_read(*store, keys));
+  for (const bool sealed : {false, true}) {
+    const ScratchFolder cache(own.path() + "/cache");
+    std::optional<kv::RowCipher> cipher;
+    if (sealed) cipher.emplace(random_256());
+    DI_TRY(const std::unique_ptr<kv::SegmentStore> store, open_at(disk, cache.path(), num_bytes * 4, cipher));
+    (sealed ? result.sealed_write : result.store_write) = store_write(*store, keys, *buffer);
+    DI_TRY((sealed ? result.sealed_read : result.store_read), store_read(*store, keys));
+  }
   return result;
 }
 

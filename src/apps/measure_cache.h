@@ -9,13 +9,27 @@
 
 namespace deepinfer::apps {
 
+// A folder that goes with everything in it.
+class ScratchFolder {
+ public:
+  explicit ScratchFolder(std::string path) : path_(std::move(path)) {}
+  ~ScratchFolder();
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+};
+
 struct CacheIoResult {  // bytes a second
   double raw_write = 0, raw_read = 0;      // of a plain file past the page cache, in pieces of 4 MiB, made durable
   double store_write = 0, store_read = 0;  // blocks of kIoBlockBytes, from publish() to durable, from fetch() to checked rows
+  double sealed_write = 0, sealed_read = 0;  // the same with encryption
 };
 constexpr int64_t kIoBlockBytes = 113'920;  // a block of DeepSeek-V4.1-Flash
 
-// All four one after the other, so that the same minute of a shared machine falls on them. Errors: those of the disk; kInternal (a block was lost).
+// One after the other, so that the same minute of a shared machine falls on them. Errors: those of the disk; kInternal (a block was lost).
 Result<CacheIoResult> measure_cache_io(const std::string& dir, uint64_t num_bytes);
 
 struct CacheStartResult {

@@ -141,11 +141,16 @@ class TextTest(unittest.TestCase):
 
     def test_bench_cache_prints_json(self):
         with tempfile.TemporaryDirectory() as folder:
-            result = e2e.run("bench", "cache", folder, "--size", "8MiB", "--blocks", "2000", "--json", timeout=120)
+            result = e2e.run("bench", "cache", folder, "--size", "8MiB", "--blocks", "2000", "--rounds", "2", "--model", e2e.TINY, "--tokens", "200",
+                             "--threads", "1", "--json", timeout=120)
             self.assertEqual(result.returncode, 0, result.stderr)
             report = json.loads(result.stdout)
             self.assertEqual(report["start"]["blocks"], 2000)
-            self.assertTrue(all(rate > 0 for rate in report["bytes_per_s"].values()), report)
+            self.assertEqual(len(report["bytes_per_s"]), 2)
+            self.assertTrue(all(rate > 0 for round in report["bytes_per_s"] for rate in round.values()), report)
+            found = {case: tuple(report["first_token"][case][tier + "_tokens"] for tier in ("ram", "disk", "shared"))
+                     for case in ("cold", "memory", "restart", "other_process")}
+            self.assertEqual(found, {"cold": (0, 0, 0), "memory": (192, 0, 0), "restart": (0, 192, 0), "other_process": (0, 0, 192)})
             self.assertEqual(os.listdir(folder), [])
 
     def test_bench_prints_json(self):
