@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <simdjson.h>
 
+#include <algorithm>
 #include <boost/json/value.hpp>
+#include <charconv>
 #include <optional>
 
 #include "recipe/fields.h"
@@ -71,9 +73,53 @@ std::string_view reason(simdjson::error_code error) {
     case simdjson::UNCLOSED_STRING: return "a string is not closed";
     case simdjson::UNESCAPED_CHARS: return "a string holds a control character that must be escaped";
     case simdjson::STRING_ERROR: return "a string holds a bad escape";
-    case simdjson::NUMBER_ERROR: return "a number is malformed or does not fit";
+    case simdjson::NUMBER_ERROR: return "a number is malformed, or beyond a double";
     default: return "the syntax is wrong";
   }
+}
+
+// Digits, perhaps behind a sign, of a number that no integer type holds.
+bool is_long_integer(std::string_view text) {
+  const size_t sign = text.starts_with('-') ? 1 : 0;
+  if (text.size() == sign || text.find_first_not_of("0123456789", sign) != std::string_view::npos) return false;
+  int64_t negative = 0;
+  uint64_t positive = 0;
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  return (sign == 1 ? std::from_chars(begin, end, negative) : std::from_chars(begin, end, positive)).ec == std::errc::result_out_of_range;
+}
+
+bool is_number_char(char c) { return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E'; }
+
+// Integers of more than 64 bits with an exponent of nothing behind them, which makes doubles of them: JSON bounds no number, and a schema or
+// the input of a call may hold one.
+std::string with_long_integers_as_doubles(std::string_view body) {
+  std::string out;
+  bool in_string = false;
+  for (size_t i = 0; i < body.size();) {
+    const char c = body[i];
+    size_t end = i + 1;
+    if (in_string && c == '\\') {
+      end = std::min(i + 2, body.size());
+    } else if (c == '"') {
+      in_string = !in_string;
+    } else if (!in_string && is_number_char(c)) {
+      while (end < body.size() && is_number_char(body[end])) ++end;
+    }
+    const std::string_view piece = body.substr(i, end - i);
+    out += piece;
+    if (!in_string && is_long_integer(piece)) out += "e0";
+    i = end;
+  }
+  return out;
+}
+
+// The parser owns what root refers to.
+simdjson::error_code parse(simdjson::dom::parser& parser, std::string& body, simdjson::dom::element& root) {
+  const size_t size = body.size();
+  body.append(simdjson::SIMDJSON_PADDING, ' ');
+  const simdjson::error_code error = parser.allocate(size, kMaxJsonDepth);
+  return error != simdjson::SUCCESS ? error : parser.parse(body.data(), size, /*realloc_if_needed=*/false).get(root);
 }
 
 }  // namespace
@@ -102,12 +148,13 @@ void replace_lone_surrogates(std::string& text) {
 
 Result<json::object> read_json_object(std::string body) {
   replace_lone_surrogates(body);
-  const size_t size = body.size();
-  body.append(simdjson::SIMDJSON_PADDING, ' ');
   simdjson::dom::parser parser;
   simdjson::dom::element root;
-  simdjson::error_code error = parser.allocate(size, kMaxJsonDepth);
-  if (error == simdjson::SUCCESS) error = parser.parse(body.data(), size, /*realloc_if_needed=*/false).get(root);
+  simdjson::error_code error = parse(parser, body, root);
+  if (error == simdjson::NUMBER_ERROR) {
+    body = with_long_integers_as_doubles(body);
+    error = parse(parser, body, root);
+  }
   if (error == simdjson::DEPTH_ERROR) {
     return Error{Code::kInvalidArgument, fmt::format("the body is nested deeper than {} levels", kMaxJsonDepth)};
   }

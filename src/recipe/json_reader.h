@@ -1,6 +1,7 @@
 // A client's body to a JSON object: simdjson checks and reads (UTF-8, depth, numbers), Boost.JSON holds. The rules that clients
 // depend on are here: a lone surrogate escape, which clients write that cut strings in UTF-16, becomes U+FFFD instead of an error; a key
-// that appears twice in one object is refused, for whoever checks a request in front of this server may have read the other one.
+// that appears twice in one object is refused, for whoever checks a request in front of this server may have read the other one; an integer of
+// more than 64 bits is the double next to it, as it is for most readers of JSON.
 #pragma once
 
 #include <boost/json/object.hpp>

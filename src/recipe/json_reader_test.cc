@@ -19,6 +19,18 @@ TEST(JsonReader, KeepsValuesAndKeyOrder) {
             R"({"z":1,"a":[true,false,null,-5,18446744073709551615,"x\n"],"m":{}})");
 }
 
+TEST(JsonReader, IntegersBeyond64BitsAreDoubles) {
+  EXPECT_EQ(reread(R"({"a":18446744073709551616})"), R"({"a":1.8446744073709552E19})");
+  EXPECT_EQ(reread(R"({"a":[-9223372036854775809,-9223372036854775808,123456789012345678901234567890,5]})"),
+            R"({"a":[-9.223372036854776E18,-9223372036854775808,1.2345678901234568E29,5]})");
+  EXPECT_EQ(reread(R"({"123456789012345678901":"12345678901234567890123 \" 12345678901234567890123","b":[12345678901234567890123]})"),
+            R"({"123456789012345678901":"12345678901234567890123 \" 12345678901234567890123","b":[1.2345678901234568E22]})");
+  EXPECT_EQ(reread("{\"a\":1" + std::string(400, '0') + "}"), "error: the body is not valid JSON: a number is malformed, or beyond a double");
+  EXPECT_EQ(reread(R"({"a":1e400})"), "error: the body is not valid JSON: a number is malformed, or beyond a double");
+  EXPECT_EQ(reread(R"({"a":012345678901234567890})").substr(0, 5), "error");
+  EXPECT_EQ(reread(R"({"a":--2345678901234567890})").substr(0, 5), "error");
+}
+
 TEST(JsonReader, AKeyTwiceInOneObjectIsRefused) {
   EXPECT_EQ(reread(R"({"a":1,"b":2,"a":1})"), "error: the key \"a\" appears twice in one object");
   EXPECT_EQ(reread(R"({"x":[{"y":{"b":null,"\u0062":1}}]})"), "error: the key \"b\" appears twice in one object");
@@ -46,7 +58,7 @@ TEST(JsonReader, RefusesWithAReason) {
   EXPECT_EQ(reread("{\"a\":\"x\ny\"}"), "error: the body is not valid JSON: a string holds a control character that must be escaped");
   EXPECT_EQ(reread(R"({"a":"\q"})"), "error: the body is not valid JSON: a string holds a bad escape");
   EXPECT_EQ(reread(R"({"a":"\u12"})"), "error: the body is not valid JSON: a string holds a bad escape");
-  EXPECT_EQ(reread(R"({"a":01})"), "error: the body is not valid JSON: a number is malformed or does not fit");
+  EXPECT_EQ(reread(R"({"a":01})"), "error: the body is not valid JSON: a number is malformed, or beyond a double");
   EXPECT_EQ(reread(R"({"a":1}})").substr(0, 5), "error");
   EXPECT_EQ(reread(R"({"a":1,})").substr(0, 5), "error");
   EXPECT_EQ(reread(R"({"a":NaN})").substr(0, 5), "error");
