@@ -18,6 +18,7 @@ struct ApiError {
   std::string message;
   std::string param;                            // empty: null
   std::optional<int64_t> retry_after_s;         // 429 and 503: tells clients when
+  bool may_pass = false;                        // 500: another try may go better
   std::optional<int64_t> num_prompt_tokens, num_tokens, max_context;  // context_length_exceeded; num_tokens: prompt and answer
 };
 

@@ -54,8 +54,8 @@ std::string iso_time(int64_t unix_ms) {
 Response error_response(const ApiError& error, ErrorShape shape, std::string_view request_id) {
   Response out{.status = error_status(error, shape), .body = boost::json::serialize(error_json(error, shape, request_id)), .error = error.message};
   if (error.retry_after_s) out.headers.emplace_back("Retry-After", std::to_string(*error.retry_after_s));
-  // Client libraries retry every 5xx; a fault of this kind would only repeat.
-  if (error.status == 500) out.headers.emplace_back("x-should-retry", "false");
+  // Client libraries retry every 5xx; most faults would only repeat.
+  if (error.status == 500 && !error.may_pass) out.headers.emplace_back("x-should-retry", "false");
   if (error.status == 401) out.headers.emplace_back("WWW-Authenticate", "Bearer");
   return out;
 }

@@ -166,9 +166,9 @@ bool is_public_v6(const asio::ip::address_v6& address) {
   if (address.is_v4_mapped()) return is_public_v4(asio::ip::make_address_v4(asio::ip::v4_mapped, address));
   const uint32_t first = u32_at(bytes, 0);
   if (first >> 29 != 1) return false;
-  if (first == 0x20010000 || first == 0x20010db8 || first >> 4 == 0x2001002 || first >> 4 == 0x2001001) return false;  // Teredo, documentation, ORCHID
-  if (first >> 12 == 0x3fff0) return false;  // documentation
-  if (first >> 16 == 0x2002) return is_public_v4(asio::ip::address_v4(u32_at(bytes, 2)));                              // 6to4
+  if (first >> 9 == 0x20010000 >> 9) return false;                     // 2001::/23, of protocols: Teredo, benchmarks, ORCHID
+  if (first == 0x20010db8 || first >> 12 == 0x3fff0) return false;     // documentation
+  if (first >> 16 == 0x2002) return is_public_v4(asio::ip::address_v4(u32_at(bytes, 2)));  // 6to4
   return true;
 }
 

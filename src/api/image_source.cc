@@ -15,9 +15,13 @@ ApiError problem_with(const recipe::Image& image, const Error& error) {
   std::string message = fmt::format("{}: {}", image.path, error.message);
   switch (error.code) {
     case Code::kUnavailable: return overloaded(std::move(message));
-    case Code::kIo:
-    case Code::kDeadlineExceeded:
     case Code::kInternal: return internal_error(std::move(message));
+    case Code::kIo:
+    case Code::kDeadlineExceeded: {
+      ApiError out = internal_error(std::move(message));
+      out.may_pass = true;
+      return out;
+    }
     default: return bad_request(std::move(message), image.path);
   }
 }
