@@ -59,10 +59,12 @@ void MessageReader::read_block(const json::value& value, const std::string& path
   if (name == "input_audio" || name == "video_url") {
     return problems_.report(path, fmt::format("content of type {} is not supported: this model reads no sound and no films", name));
   }
-  if (name != "text") return problems_.report(path + ".type", fmt::format("content type \"{}\" is unknown", quotable(name)));
-  const json::string* text = block.string("text");
+  const bool refusal = name == "refusal" && role == "assistant";
+  if (name != "text" && !refusal) return problems_.report(path + ".type", fmt::format("content type \"{}\" is unknown", quotable(name)));
+  const std::string_view key = refusal ? "refusal" : "text";
+  const json::string* text = block.string(key);
   if (problems_.any()) return;
-  if (text == nullptr) return problems_.report(path + ".text", path + ".text is missing");
+  if (text == nullptr) return block.fail(key, fmt::format("{}.{} is missing", path, key));
   content.add_text(*text);
 }
 

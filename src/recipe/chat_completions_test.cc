@@ -234,6 +234,11 @@ TEST(ChatRequest, BlocksAreJoinedWithTwoNewlines) {
   EXPECT_EQ(request.conversation.messages[1].name, "ann");
 }
 
+TEST(ChatRequest, ARefusalIsWhatTheAssistantSaid) {
+  const ChatRequest request = parsed(messages(R"({"role":"user","content":"q"},{"role":"assistant","content":[{"type":"refusal","refusal":"No."}]},{"role":"user","content":"r"})"));
+  EXPECT_EQ(request.conversation.messages[1].content, "No.");
+}
+
 TEST(ChatRequest, ToolTurnsKeepTheirParts) {
   const ChatRequest request = parsed(messages(
       R"({"role":"user","content":"q"},{"role":"assistant","content":null,"reasoning_content":"why","tool_calls":[)" + kCall + "," + kCall2 +

@@ -149,7 +149,7 @@ std::optional<int32_t> thinking_budget(FieldReader& fields) {
   FieldReader inner(*thinking, fields.path_of("thinking"), fields.problems());
   const std::optional<int64_t> budget = inner.integer("budget_tokens", 0, std::numeric_limits<int64_t>::max());
   const json::string* type = inner.string("type");
-  if (!budget || type == nullptr || *type == "disabled") return std::nullopt;
+  if (!budget || (type != nullptr && *type == "disabled")) return std::nullopt;
   return static_cast<int32_t>(std::min<int64_t>(*budget, std::numeric_limits<int32_t>::max()));
 }
 

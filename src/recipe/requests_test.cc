@@ -105,6 +105,7 @@ TEST(Requests, AThinkingBudgetIsReadWhereThereIsOne) {
   for (const Protocol protocol : {Protocol::kChat, Protocol::kMessages}) {
     EXPECT_EQ(budget(protocol, R"({"type":"enabled","budget_tokens":7})"), 7);
     EXPECT_EQ(budget(protocol, R"({"type":"enabled","budget_tokens":99999999999})"), std::numeric_limits<int32_t>::max());
+    EXPECT_EQ(budget(protocol, R"({"budget_tokens":7})"), 7) << "it thinks unless told not to";
     EXPECT_EQ(budget(protocol, R"({"type":"disabled","budget_tokens":7})"), std::nullopt);
     EXPECT_EQ(budget(protocol, R"({"type":"adaptive"})"), std::nullopt);
   }
