@@ -115,7 +115,7 @@ TokenId Sampler::draw(const ScannedRow& row, float max, const SampleInput& input
 
 TokenId Sampler::draw_from_all(const ScannedRow& row, float max, double inv_temperature, double uniform, Scratch& scratch) const {
   double* sums = scratch.chunk_sums.data();
-  const double total = kernels_.sum_weights(row.x, row.n, max, inv_temperature, sums);
+  const double total = kernels_.sum_weights(row, max, inv_temperature, sums);
   double left = uniform * total;
   int32_t chosen_chunk = 0;
   for (int32_t chunk = 0; chunk < num_scan_chunks(row.n); ++chunk) {
@@ -138,7 +138,7 @@ TokenId Sampler::draw_from_all(const ScannedRow& row, float max, double inv_temp
 // The last in order of choice that truncation keeps.
 Candidate Sampler::find_threshold(const ScannedRow& row, float max, double inv_temperature, const SamplingParams& p, Scratch& scratch) const {
   const bool by_count = p.top_k > 0 && p.top_k < row.n;
-  const double total = by_count || p.top_p >= 1 ? 0 : kernels_.sum_weights(row.x, row.n, max, inv_temperature, scratch.chunk_sums.data());
+  const double total = by_count || p.top_p >= 1 ? 0 : kernels_.sum_weights(row, max, inv_temperature, scratch.chunk_sums.data());
   // Look at the few near the maximum first: nearly always they decide. Else at all.
   Candidate* const set = scratch.selected.get();
   constexpr double kReach = 12;
@@ -174,7 +174,7 @@ Candidate Sampler::find_threshold(const ScannedRow& row, float max, double inv_t
 }
 
 void Sampler::report(const ScannedRow& row, float max, const SamplingParams& p, Sample& sample, Scratch& scratch) const {
-  const double log_sum = std::log(kernels_.sum_weights(row.x, row.n, max, 1.0, scratch.chunk_sums.data()));
+  const double log_sum = std::log(kernels_.sum_weights(row, max, 1.0, scratch.chunk_sums.data()));
   const auto logprob = [&](float logit) { return static_cast<float>((static_cast<double>(logit) - static_cast<double>(max)) - log_sum); };
   sample.logprob = logprob(row.x[sample.token]);
   std::array<Candidate, kMaxTopLogprobs> top;

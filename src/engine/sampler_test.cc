@@ -245,13 +245,41 @@ TEST(VocabScan, EveryInstructionSetGivesTheSameBits) {
       EXPECT_EQ(max_a, max_b);
       std::vector<double> sums_a(static_cast<size_t>(num_scan_chunks(n))), sums_b = sums_a;
       const float max = *std::max_element(max_a.begin(), max_a.end());
-      const double a = portable.sum_weights(x.data(), n, max, 0.7, sums_a.data());
-      const double b = kernels.sum_weights(x.data(), n, max, 0.7, sums_b.data());
+      const double a = portable.sum_weights({x.data(), n, max_a.data()}, max, 0.7, sums_a.data());
+      const double b = kernels.sum_weights({x.data(), n, max_b.data()}, max, 0.7, sums_b.data());
       EXPECT_EQ(std::memcmp(&a, &b, sizeof a), 0) << isa_name(isa) << " " << n;
       EXPECT_EQ(sums_a, sums_b);
       double exact = 0;
       for (const float v : x) exact += std::exp((static_cast<double>(v) - static_cast<double>(max)) * 0.7);
       EXPECT_NEAR(a, exact, exact * 1e-14);
+    }
+  }
+}
+
+TEST(VocabScan, PassingOverBlocksWithoutWeightChangesNoBit) {
+  for (const Isa isa : available_isas()) {
+    const ScanKernels& kernels = scan_kernels(isa);
+    Rng rng(1);
+    for (const int32_t n : {1, 7, 128, 129, 1024, 1031, 5000}) {
+      for (const double inv_temperature : {0.5, 1.0, 100.0}) {  // the last leaves few weights
+        std::vector<float> x = random_logits(n, static_cast<uint64_t>(n), 20);
+        for (int32_t block = 0; block < num_scan_blocks(n); ++block) {
+          if (rng.below(3) == 0) continue;
+          const int32_t begin = block * kScanBlock;
+          for (int32_t i = begin; i < std::min(begin + kScanBlock, n); ++i) x[static_cast<size_t>(i)] = -std::numeric_limits<float>::infinity();
+          if (rng.below(2) == 0) x[static_cast<size_t>(begin)] = rng.below(2) == 0 ? -700.0f : -720.0f;
+        }
+        x[static_cast<size_t>(n / 2)] = 0;
+        std::vector<float> block_max(static_cast<size_t>(num_scan_blocks(n)));
+        ASSERT_TRUE(kernels.find_block_max(x.data(), n, block_max.data()));
+        const float max = *std::max_element(block_max.begin(), block_max.end());
+        std::vector<double> sums(static_cast<size_t>(num_scan_chunks(n))), whole_sums = sums;
+        const double sum = kernels.sum_weights({x.data(), n, block_max.data()}, max, inv_temperature, sums.data());
+        const std::vector<float> nothing_passed(block_max.size(), max);
+        const double whole = kernels.sum_weights({x.data(), n, nothing_passed.data()}, max, inv_temperature, whole_sums.data());
+        EXPECT_EQ(std::memcmp(&sum, &whole, sizeof sum), 0) << isa_name(isa) << " " << n << " " << inv_temperature;
+        EXPECT_EQ(sums, whole_sums);
+      }
     }
   }
 }

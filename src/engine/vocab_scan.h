@@ -15,14 +15,22 @@ constexpr int32_t kScanChunk = 1024;  // logits a partial sum covers
 inline int32_t num_scan_blocks(int32_t vocab_size) { return (vocab_size + kScanBlock - 1) / kScanBlock; }
 inline int32_t num_scan_chunks(int32_t vocab_size) { return (vocab_size + kScanChunk - 1) / kScanChunk; }
 
+// A row that find_block_max has been over.
+struct ScannedRow {
+  const float* x;          // [n]
+  int32_t n;
+  const float* block_max;  // [num_scan_blocks(n)]
+};
+
 // The loops that touch every logit, per instruction set.
 struct ScanKernels {
   // x[t] = -infinity where bit t % 32 of allowed[t / 32] is 0. x [n], allowed [(n + 31) / 32].
   void (*forbid)(float* x, int32_t n, const uint32_t* allowed);
   // block_max [num_scan_blocks(n)]: the largest of each block of x [n]. Returns whether all are numbers (no NaN).
   bool (*find_block_max)(const float* x, int32_t n, float* block_max);
-  // Sum of weight_of(x[i], max, inv_temperature), see below. chunk_sums [num_scan_chunks(n)]: each chunk's part.
-  double (*sum_weights)(const float* x, int32_t n, float max, double inv_temperature, double* chunk_sums);
+  // Sum of weight_of(x[i], max, inv_temperature), see below. chunk_sums [num_scan_chunks(n)]: each chunk's part. Blocks without a weight are
+  // passed over, which changes no bit of the sums: of what a constraint forbids there are many.
+  double (*sum_weights)(const ScannedRow& row, float max, double inv_temperature, double* chunk_sums);
 };
 const ScanKernels& scan_kernels(Isa isa);
 
@@ -32,13 +40,6 @@ double exp_of(double t);
 inline double weight_of(float x, float max, double inv_temperature) {
   return exp_of((static_cast<double>(x) - static_cast<double>(max)) * inv_temperature);
 }
-
-// A row that find_block_max has been over.
-struct ScannedRow {
-  const float* x;          // [n]
-  int32_t n;
-  const float* block_max;  // [num_scan_blocks(n)]
-};
 
 struct Candidate {
   float logit;

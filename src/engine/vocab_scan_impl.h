@@ -27,6 +27,7 @@ typedef int64_t Longs __attribute__((vector_size(kVectorBytes)));
 constexpr int32_t kFloats = kVectorBytes / 4, kDoubles = kVectorBytes / 8;
 constexpr int32_t kLanes = 8;  // of a sum, whatever the registers: part of its definition
 constexpr int32_t kParts = kLanes / kDoubles;
+static_assert(kScanChunk % kScanBlock == 0 && kScanBlock % kLanes == 0);
 
 constexpr float kScanInfinity = std::numeric_limits<float>::infinity();
 constexpr double kLeastExponent = -708;  // below it the result would be subnormal
@@ -117,20 +118,29 @@ bool find_block_max_impl(const float* x, int32_t n, float* block_max) {
   return !nan;
 }
 
-double sum_weights_impl(const float* x, int32_t n, float max, double inv_temperature, double* chunk_sums) {
-  double total = 0;
-  for (int32_t begin = 0, chunk = 0; begin < n; begin += kScanChunk, ++chunk) {
-    const int32_t end = begin + kScanChunk < n ? begin + kScanChunk : n;
-    Doubles sum[kParts] = {};
-    int32_t i = begin;
-    for (; i + kLanes <= end; i += kLanes) {
+// The lanes of a chunk's sum, of one block more.
+inline void add_weights(const float* x, int32_t n, float max, double inv_temperature, Doubles (&sum)[kParts]) {
+  int32_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
 #pragma GCC unroll 4
-      for (int32_t part = 0; part < kParts; ++part) sum[part] += weights_at(x + i + part * kDoubles, max, inv_temperature);
-    }
-    if (i < end) {
-      float rest[kLanes];
-      for (int32_t lane = 0; lane < kLanes; ++lane) rest[lane] = i + lane < end ? x[i + lane] : -kScanInfinity;
-      for (int32_t part = 0; part < kParts; ++part) sum[part] += weights_at(rest + part * kDoubles, max, inv_temperature);
+    for (int32_t part = 0; part < kParts; ++part) sum[part] += weights_at(x + i + part * kDoubles, max, inv_temperature);
+  }
+  if (i == n) return;
+  float rest[kLanes];
+  for (int32_t lane = 0; lane < kLanes; ++lane) rest[lane] = i + lane < n ? x[i + lane] : -kScanInfinity;
+  for (int32_t part = 0; part < kParts; ++part) sum[part] += weights_at(rest + part * kDoubles, max, inv_temperature);
+}
+
+double sum_weights_impl(const ScannedRow& row, float max, double inv_temperature, double* chunk_sums) {
+  double total = 0;
+  for (int32_t chunk = 0, block = 0; block * kScanBlock < row.n; ++chunk) {
+    Doubles sum[kParts] = {};
+    const int32_t chunk_end = block + kScanChunk / kScanBlock;
+    for (; block < chunk_end && block * kScanBlock < row.n; ++block) {
+      // As exp_of decides it; no other logit of the block has a greater exponent, since rounding keeps order.
+      if ((static_cast<double>(row.block_max[block]) - static_cast<double>(max)) * inv_temperature < kLeastExponent) continue;
+      const int32_t begin = block * kScanBlock;
+      add_weights(row.x + begin, row.n - begin < kScanBlock ? row.n - begin : kScanBlock, max, inv_temperature, sum);
     }
     double s[kLanes];
     std::memcpy(s, sum, sizeof s);
