@@ -14,13 +14,13 @@
 #include "recipe/encode_request.h"
 #include "recipe/json_reader.h"
 #include "recipe/protocol.h"
+#include "recipe/request_json.h"
 
 namespace deepinfer::apps {
 namespace {
 
 namespace json = boost::json;
 using recipe::Protocol;
-using recipe::Segment;
 
 struct RenderFlags {
   std::string request = "-", protocol = "chat", model, tokenizer;
@@ -58,27 +58,13 @@ Result<recipe::EncodedRequest> render_request(const RenderFlags& flags, const en
   return recipe::encode_request(*request, {.tokenizer = *text.tokenizer, .renderer = renderer.prompts.get(), .text_bos = text.tokenizer->add_bos()});
 }
 
-void print_json(const recipe::Prompt& prompt, const std::vector<TokenId>& ids) {
-  json::array segments, images;
-  for (const Segment& segment : prompt.segments) {
-    json::object one{{"text", segment.text}};
-    if (segment.kind != Segment::Kind::kPlain) one["id"] = segment.id;
-    if (segment.kind == Segment::Kind::kImage) one["image"] = segment.image;
-    segments.push_back(std::move(one));
-  }
-  for (const recipe::Image& image : prompt.images) images.push_back(json::value(image.url));
-  const json::object out{{"ids", json::value_from(ids)}, {"segments", std::move(segments)}, {"images", std::move(images)},
-                         {"start", name_of(prompt.syntax.start)}};
-  std::puts(json::serialize(out).c_str());
-}
-
 Result<> run_render(const RenderFlags& flags) {
   DI_TRY(const engine::ModelText text, open_model_text(flags));
   DI_TRY(std::string body, flags.request == "-" ? read_stdin() : io::read_small_file(flags.request, kMaxInputBytes));
   DI_TRY(const recipe::EncodedRequest encoded, render_request(flags, text, std::move(body)));
   const std::vector<TokenId>& ids = encoded.ids;
   if (flags.json) {
-    print_json(encoded.prompt, ids);
+    std::puts(json::serialize(recipe::prompt_json(encoded)).c_str());
   } else if (flags.ids) {
     fmt::print("{}\n", fmt::join(ids, " "));
   } else {

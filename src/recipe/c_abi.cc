@@ -3,14 +3,17 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 
 #include "recipe/answer.h"
 #include "recipe/chat_template.h"
+#include "recipe/constraint.h"
 #include "recipe/deepinfer_recipe.h"
 #include "recipe/dialect.h"
 #include "recipe/encode_request.h"
 #include "recipe/json_reader.h"
 #include "recipe/protocol.h"
+#include "recipe/request_json.h"
 
 using namespace deepinfer;
 using namespace deepinfer::recipe;
@@ -26,7 +29,10 @@ struct di_request {
   Protocol protocol = Protocol::kChat;
   ParsedRequest parsed;
   EncodedRequest encoded;
+  Constraint constraint;
   std::string marked;
+  mutable std::once_flag json_once;
+  mutable std::string json;
 };
 
 struct di_answer {
@@ -34,6 +40,7 @@ struct di_answer {
   std::unique_ptr<Answer> answer;
   std::vector<OutputEvent> outputs;
   std::string events, frames, body;
+  Protocol protocol = Protocol::kChat;
   bool stream = false, begun = false, over = false;
 };
 
@@ -86,8 +93,14 @@ Result<std::unique_ptr<di_request>> parse(const di_recipe& recipe, di_protocol p
   out->parsed = std::move(*parsed);
   const EncodeContext encode{.tokenizer = *recipe.tokenizer, .renderer = recipe.renderer.get(), .text_bos = recipe.tokenizer->add_bos()};
   DI_TRY(out->encoded, encode_request(out->parsed, encode));
+  DI_TRY(out->constraint, make_constraint(out->parsed, out->encoded.prompt.syntax, recipe.dialect, *recipe.tokenizer));
   out->marked = prompt_text_marked(out->encoded.prompt);
   return out;
+}
+
+json::object fault_json(Protocol protocol, std::string_view message) {
+  if (protocol == Protocol::kMessages) return json::object{{"type", "error"}, {"error", json::object{{"type", "api_error"}, {"message", message}}}};
+  return json::object{{"error", json::object{{"message", message}, {"type", "internal_error"}, {"param", nullptr}, {"code", "internal_error"}}}};
 }
 
 json::array event_json(const OutputEvent& event) {
@@ -140,6 +153,10 @@ const int32_t* di_request_ids(const di_request* request, size_t* count) {
   return request->encoded.ids.data();
 }
 di_text di_request_marked_text(const di_request* request) { return text_of(request->marked); }
+di_text di_request_json(const di_request* request) {
+  std::call_once(request->json_once, [request] { request->json = json::serialize(request_json(request->parsed, request->encoded, request->constraint)); });
+  return text_of(request->json);
+}
 
 di_status di_answer_begin(const di_recipe* recipe, const di_request* request, const di_answer_info* info, di_answer** out) {
   const GenerationOptions& options = request->parsed.options;
@@ -158,6 +175,7 @@ di_status di_answer_begin(const di_recipe* recipe, const di_request* request, co
   *out = new di_answer{.parser = OutputParser(*recipe->tokenizer, std::move(output)),
                        .answer = make_answer(request->protocol, std::move(answer_info), *recipe->tokenizer),
                        .outputs = {}, .events = {}, .frames = {}, .body = {},
+                       .protocol = request->protocol,
                        .stream = info->stream != 0};
   return DI_OK;
 }
@@ -185,7 +203,13 @@ di_status di_answer_push(di_answer* answer, di_token token) {
   answer->events = json::serialize(events);
   if (!event.finished) return DI_OK;
   answer->over = true;
-  if (answer->stream && !answer->answer->failed()) answer->answer->end_stream(answer->frames);
+  if (!answer->stream) return DI_OK;
+  if (answer->answer->failed()) {
+    const std::string_view message = fault && token.finish == DI_CANCELLED ? "the request was cancelled" : "the model failed";
+    answer->answer->fail_stream(fault_json(answer->protocol, message), message, answer->frames);
+  } else {
+    answer->answer->end_stream(answer->frames);
+  }
   return DI_OK;
 }
 

@@ -60,8 +60,12 @@ void di_ids_free(int32_t* ids);
 di_status di_request_parse(const di_recipe* recipe, di_protocol protocol, di_text body, di_request** out, char** error);
 void di_request_free(di_request* request);
 const int32_t* di_request_ids(const di_request* request, size_t* count); // lives as long as the request
-// The prompt for people, control tokens as ⟦id spelling⟧; never to be tokenised. Lives as long as the request.
+// The prompt for people, control tokens as ⟦id spelling⟧ and a ⟦ of the text written twice; never to be tokenised. Lives as long as the request.
 di_text di_request_marked_text(const di_request* request);
+// All of it as JSON: "ids"; "segments" of the prompt, each with "text" and, if it is a control token or an image, its "id"; "images"; "start",
+// the part that the answer begins in; "conversation", the form that requests of all protocols become (of completions: "text"); "options", how
+// to sample and when to end, with "constraint", what the answer has to be. Lives as long as the request.
+di_text di_request_json(const di_request* request);
 
 typedef struct {
   const char* id;    // of the answer: "chatcmpl-…", "resp_…", "msg_…"
@@ -86,7 +90,8 @@ int di_answer_stopped(const di_answer* answer);
 // What the last push made visible: a JSON array of ["reasoning", text], ["content", text], ["call_start", index, name],
 // ["args", index, text], ["call_end", index], ["finished", reason].
 di_text di_answer_events(const di_answer* answer);
-// The same as server-sent events of the request's protocol; empty unless info.stream was set.
+// The same as server-sent events of the request's protocol; empty unless info.stream was set. DI_ERROR, and DI_CANCELLED before
+// di_answer_stopped(), end them with the protocol's event for a fault.
 di_text di_answer_frames(const di_answer* answer);
 // After the end: the whole answer as the protocol's JSON.
 di_text di_answer_body(di_answer* answer);

@@ -1,6 +1,19 @@
 #include "recipe/prompt.h"
 
 namespace deepinfer::recipe {
+namespace {
+
+constexpr std::string_view kOpen = "⟦", kClose = "⟧";
+
+void append_escaped(std::string_view text, std::string& out) {
+  for (size_t at = text.find(kOpen); at != std::string_view::npos; at = text.find(kOpen)) {
+    out.append(text.substr(0, at)).append(kOpen).append(kOpen);
+    text.remove_prefix(at + kOpen.size());
+  }
+  out += text;
+}
+
+}  // namespace
 
 std::string_view name_of(AnswerSyntax::Start start) {
   switch (start) {
@@ -29,9 +42,9 @@ std::string prompt_text_marked(const Prompt& prompt) {
   std::string text;
   for (const Segment& segment : prompt.segments) {
     if (segment.kind == Segment::Kind::kPlain) {
-      text += segment.text;
+      append_escaped(segment.text, text);
     } else {
-      text += "⟦" + std::to_string(segment.id) + " " + segment.text + "⟧";
+      text.append(kOpen).append(std::to_string(segment.id)).append(" ").append(segment.text).append(kClose);
     }
   }
   return text;

@@ -84,7 +84,8 @@ void for_each_run(const Prompt& prompt, const OnText& on_text, const OnId& on_id
 // The ids of a rendered prompt.
 std::vector<TokenId> prompt_tokens(const Prompt& prompt, const tokenizer::Tokenizer& tokenizer);
 
-// For people and logs, never to be tokenised: the prompt as one text, and the same with control tokens as ⟦id spelling⟧.
+// For people and logs, never to be tokenised: the prompt as one text, and the same with control tokens as ⟦id spelling⟧ and a ⟦ of the text
+// written twice, so that nobody can type what looks like one.
 std::string prompt_text(const Prompt& prompt);
 std::string prompt_text_marked(const Prompt& prompt);
 

@@ -288,6 +288,12 @@ TEST(FillIn, ShowsBothSidesOfTheHole) {
   EXPECT_FALSE(fill_in_prompt("a", "b", FakeTokenizer({{2, "<|fim_prefix|>", true}})));
 }
 
+TEST(Prompt, AMarkedControlTokenCannotBeTyped) {
+  const auto plain = [](const char* text) { return Segment{.text = text}; };
+  const Segment control{.kind = Segment::Kind::kSpecial, .id = 7, .text = "<x>"};
+  EXPECT_EQ(prompt_text_marked({.segments = {control, plain("a ⟦7 <x>⟧ ⟦"), control, plain("⟦⟦"), control}}), "⟦7 <x>⟧a ⟦⟦7 <x>⟧ ⟦⟦⟦7 <x>⟧⟦⟦⟦⟦⟦7 <x>⟧");
+}
+
 TEST(Quotable, CutsBetweenCodePoints) {
   EXPECT_EQ(quotable("abc", 2), "ab");
   EXPECT_EQ(quotable("aé", 2), "a");

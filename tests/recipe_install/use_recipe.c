@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
   size_t num_ids = 0;
   const int32_t* ids = di_request_ids(request, &num_ids);
   for (size_t i = 0; i < num_ids; ++i) printf("%s%d", i > 0 ? " " : "", ids[i]);
-  printf("\n%s\n", di_request_marked_text(request).data);
+  printf("\n%s\n%s\n", di_request_marked_text(request).data, di_request_json(request).data);
 
   const char* bad = "{\"model\": \"m\", \"messages\": []}";
   di_request* refused = NULL;
@@ -62,6 +62,17 @@ int main(int argc, char** argv) {
   if (di_answer_push(answer, end) != DI_OK) return 1;
   printf("%s\n%s\n", di_answer_events(answer).data, di_answer_body(answer).data);
 
+  // A stream that ends in a fault.
+  const di_answer_info streamed = {"chatcmpl-2", "m", 1700000000, 1};
+  di_answer* broken = NULL;
+  if (di_answer_begin(recipe, request, &streamed, &broken) != DI_OK) return 1;
+  const di_token fault = {-1, DI_ERROR, (int32_t)num_ids, 0, 0};
+  if (di_answer_push(broken, (di_token){sampled[0], DI_NOT_FINISHED, (int32_t)num_ids, 0, 1}) != DI_OK) return 1;
+  if (di_answer_push(broken, fault) != DI_OK) return 1;
+  for (const char* c = di_answer_frames(broken).data; *c != 0; ++c) putchar(*c == '\n' ? ' ' : *c);
+  printf("\n");
+
+  di_answer_free(broken);
   di_answer_free(answer);
   di_ids_free(sampled);
   di_request_free(request);
