@@ -59,7 +59,8 @@ std::string spec_of_request(std::string body, uint8_t options, const tokenizer::
   CHECK(renderer.has_value());
   const auto encoded = recipe::encode_request(*request, {.tokenizer = tokenizer, .renderer = renderer->get()});
   if (!encoded) return "";
-  const Result<Constraint> constraint = recipe::make_constraint(*request, encoded->prompt.syntax, dialect, tokenizer);
+  const auto schemas = options / 8 % 2 == 0 ? recipe::SchemasOf::kForcedTools : recipe::SchemasOf::kStrictTools;
+  const Result<Constraint> constraint = recipe::make_constraint(*request, encoded->prompt.syntax, dialect, tokenizer, schemas);
   if (constraint) return constraint->spec;
   CHECK(!constraint.error().message.empty());
   return "";

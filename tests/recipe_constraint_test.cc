@@ -45,7 +45,7 @@ struct Asked {
   Result<Constraint> constraint;
 };
 
-Asked ask(std::string_view body, Dialect dialect, Protocol protocol = Protocol::kChat) {
+Asked ask(std::string_view body, Dialect dialect, Protocol protocol = Protocol::kChat, SchemasOf schemas = SchemasOf::kStrictTools) {
   Problems problems;
   const tokenizer::Tokenizer& vocabulary = *model_of(dialect).tokenizer;
   const RequestContext context{.options = {.vocab_size = vocabulary.vocab_size(), .dialect = dialect}};
@@ -53,7 +53,7 @@ Asked ask(std::string_view body, Dialect dialect, Protocol protocol = Protocol::
   EXPECT_TRUE(parsed) << (problems.any() ? problems.first().message : "");
   const auto renderer = make_dialect_renderer(dialect, vocabulary).value();
   const EncodedRequest encoded = encode_request(*parsed, {.tokenizer = vocabulary, .renderer = renderer.get()}).value();
-  Result<Constraint> constraint = make_constraint(*parsed, encoded.prompt.syntax, dialect, vocabulary);
+  Result<Constraint> constraint = make_constraint(*parsed, encoded.prompt.syntax, dialect, vocabulary, schemas);
   return {.request = std::move(*parsed), .syntax = encoded.prompt.syntax, .constraint = std::move(constraint)};
 }
 
@@ -219,6 +219,31 @@ TEST(RecipeConstraint, CallsAsTheModelWritesThemAreAllowed) {
   Sampled single(one.constraint.value().spec);
   EXPECT_TRUE(single.accepts(block(ping)));
   EXPECT_FALSE(single.accepts(block(ping + "\n" + ping)));
+}
+
+TEST(RecipeConstraint, AForcedCallFollowsItsToolsSchemaStrictOrNot) {
+  const std::string tools =
+      R"("tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"n":{"type":"integer"},"s":{"type":"string"}},"required":["n"]}}},
+         {"type":"function","function":{"name":"none","parameters":{"type":"object","properties":{}}}},
+         {"type":"function","function":{"name":"open","parameters":{"type":"object"}}},
+         {"type":"function","function":{"name":"more","parameters":{"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":true}}}])";
+  const auto call = [](std::string_view name, std::string_view parameters) {
+    return "<｜DSML｜invoke name=\"" + std::string(name) + "\">\n" + std::string(parameters) + "\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>";
+  };
+  const std::string three = "<｜DSML｜parameter name=\"n\" string=\"false\">3</｜DSML｜parameter>", other = "<｜DSML｜parameter name=\"x\" string=\"true\">3</｜DSML｜parameter>";
+  const std::string text = "<｜DSML｜parameter name=\"n\" string=\"false\">\"3\"</｜DSML｜parameter>";
+  Sampled forced(ask(chat(tools + R"(,"tool_choice":"required")"), Dialect::kV4, Protocol::kChat, SchemasOf::kForcedTools).constraint.value().spec);
+  EXPECT_TRUE(forced.accepts(call("f", three)));
+  EXPECT_FALSE(forced.accepts(call("f", other)));
+  EXPECT_FALSE(forced.accepts(call("f", text)));
+  EXPECT_FALSE(forced.accepts(call("none", other)));
+  for (const char* open : {"open", "more"}) {
+    EXPECT_TRUE(forced.accepts(call(open, three + "\n" + other))) << open << ": its schema names not all that may come";
+    EXPECT_TRUE(forced.accepts(call(open, text))) << open;
+  }
+  Sampled loose(ask(chat(tools + R"(,"tool_choice":"required")"), Dialect::kV4).constraint.value().spec);
+  EXPECT_TRUE(loose.accepts(call("f", other)));
+  EXPECT_EQ(ask(chat(tools), Dialect::kV4, Protocol::kChat, SchemasOf::kForcedTools).constraint.value().spec, "") << "nothing is forced";
 }
 
 TEST(RecipeConstraint, AResponseFormatBesideToolsIsOneOrTheOther) {

@@ -138,15 +138,22 @@ std::string_view id_prefix(recipe::Protocol protocol) {
 // What the answer has to be, compiled here, where nobody waits: the engine finds it ready.
 std::optional<ApiError> constrain(Service& service, const recipe::ParsedRequest& request, const recipe::AnswerSyntax& syntax, recipe::Protocol protocol,
                                   Constraint& out) {
-  Result<Constraint> wanted = recipe::make_constraint(request, syntax, service.options.dialect, service.tokenizer);
-  const Result<> ready = !wanted ? Result<>(wanted.error()) : wanted->spec.empty() ? Result<>() : service.inference.prepare(*wanted);
-  if (!ready) {
-    ApiError error = from_error(ready.error(), 0);
-    if (error.status == 400) error.param = recipe::constraint_field(request, protocol);
-    return error;
+  Result<> ready;
+  std::string refused;
+  // A call that is demanded follows its tool's schema; of a tool that is not strict only if the schema can be honoured.
+  for (const recipe::SchemasOf schemas : {recipe::SchemasOf::kForcedTools, recipe::SchemasOf::kStrictTools}) {
+    Result<Constraint> wanted = recipe::make_constraint(request, syntax, service.options.dialect, service.tokenizer, schemas);
+    if (wanted && !refused.empty() && wanted->spec == refused) break;
+    ready = !wanted ? Result<>(wanted.error()) : wanted->spec.empty() ? Result<>() : service.inference.prepare(*wanted);
+    if (ready) {
+      out = std::move(*wanted);
+      return std::nullopt;
+    }
+    if (wanted) refused = std::move(wanted->spec);
   }
-  out = std::move(*wanted);
-  return std::nullopt;
+  ApiError error = from_error(ready.error(), 0);
+  if (error.status == 400) error.param = recipe::constraint_field(request, protocol);
+  return error;
 }
 
 // What all generating requests have in common once their prompt is known.

@@ -29,7 +29,7 @@ std::optional<json::value> answer_schema(const ResponseFormat& format) {
   return std::nullopt;
 }
 
-Result<std::string> spec_of(const ParsedRequest& request, const AnswerSyntax& syntax, Dialect dialect, const tokenizer::Tokenizer& tokenizer) {
+Result<std::string> spec_of(const ParsedRequest& request, const AnswerSyntax& syntax, Dialect dialect, const tokenizer::Tokenizer& tokenizer, SchemasOf schemas) {
   const OutputFormat& extension = request.options.output_format;
   const Conversation* conversation = std::get_if<Conversation>(&request.prompt);
   if (conversation == nullptr) return extension.spec;
@@ -48,14 +48,16 @@ Result<std::string> spec_of(const ParsedRequest& request, const AnswerSyntax& sy
                             .dsml = *dsml,
                             .opened = syntax.start == AnswerSyntax::Start::kToolCalls,
                             .single_call = request.options.single_tool_call,
+                            .all_by_schema = schemas == SchemasOf::kForcedTools && conversation->tool_choice == ToolChoice::kRequired,
                             .answer = schema ? &*schema : nullptr});
 }
 
 }  // namespace
 
-Result<Constraint> make_constraint(const ParsedRequest& request, const AnswerSyntax& syntax, Dialect dialect, const tokenizer::Tokenizer& tokenizer) {
+Result<Constraint> make_constraint(const ParsedRequest& request, const AnswerSyntax& syntax, Dialect dialect, const tokenizer::Tokenizer& tokenizer,
+                                   SchemasOf schemas) {
   Constraint out;
-  DI_TRY(out.spec, spec_of(request, syntax, dialect, tokenizer));
+  DI_TRY(out.spec, spec_of(request, syntax, dialect, tokenizer, schemas));
   if (out.spec.empty() || syntax.start != AnswerSyntax::Start::kReasoning) return out;
   const std::optional<TokenId> end = tokenizer.special_id(spelling::kThinkEnd);
   if (!end) return invalid("the answer cannot be constrained while this model reasons: its vocabulary has no token that ends reasoning");

@@ -60,7 +60,8 @@ class Writer {
     }
     std::string body;
     bool any_required = true;
-    if (!tool.strict.value_or(false) || parameters == nullptr) {
+    const bool by_schema = tool.strict.value_or(false) || (wanted_.all_by_schema && names_all(parameters, properties));
+    if (!by_schema || parameters == nullptr) {
       body = free_parameters();
       any_required = false;
     } else {
@@ -69,6 +70,13 @@ class Writer {
     // A call without parameters has an empty line between its tags, or none.
     const std::string close = any_required ? R"("\n</")" : R"(("\n</" | "\n\n</"))";
     grammar_ += fmt::format("call_{}: {} {} {} {}\n", index, begin, body, close, end);
+  }
+
+  // Whether there are only the parameters that a schema names: it does not say that there are more.
+  static bool names_all(const json::object* parameters, const json::object* properties) {
+    if (properties == nullptr || parameters->contains("patternProperties")) return false;
+    const json::value* more = parameters->if_contains("additionalProperties");
+    return more == nullptr || *more == false;
   }
 
   std::string free_parameters() {

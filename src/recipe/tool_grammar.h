@@ -2,7 +2,8 @@
 // parameters by its tool's schema. Required parameters come first, in the schema's order, then optional ones, each at most once.
 //
 // A parameter whose schema is a text (with an enumeration, a constant, a length) is written raw, with string="true"; all else, a text with
-// a pattern or a format too, as JSON by its schema, with string="false". A tool that is not strict may be called with any parameters.
+// a pattern or a format too, as JSON by its schema, with string="false". A tool that is not strict may be called with any parameters, or also by its schema (all_by_schema) where that says which
+// parameters there are.
 #pragma once
 
 #include <boost/json/value.hpp>
@@ -22,6 +23,7 @@ struct ToolGrammar {
   TokenId dsml = -1;                       // the marker's control token
   bool opened = false;                     // the prompt ends behind the opening of the block: calls are all there is
   bool single_call = false;
+  bool all_by_schema = false;              // tools that are not strict, too
   const boost::json::value* answer = nullptr;  // schema of an answer without calls; null: any text, also in front of calls
 };
 

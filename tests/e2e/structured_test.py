@@ -126,6 +126,21 @@ class StructuredNanoTest(StructuredCases, unittest.TestCase):
             self.assertTrue(0 <= arguments["a"] <= 99 and isinstance(arguments["note"], str) and len(arguments["note"]) <= 8, arguments)
         self.assertGreater(finished, 5)
 
+    def test_a_forced_call_of_a_tool_that_is_not_strict_follows_it_where_it_can(self):
+        def arguments(seed, parameters):
+            status, answer = self.chat(seed, tools=[{"type": "function", "function": {"name": "add", "parameters": parameters}}], tool_choice="required",
+                                       parallel_tool_calls=False)
+            self.assertEqual(status, 200, answer)
+            choice = answer["choices"][0]
+            return json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"]) if choice["finish_reason"] == "tool_calls" else None
+
+        number = {"type": "integer", "minimum": 0, "maximum": 99}
+        seen = [arguments(seed, {"type": "object", "properties": {"a": number, "b": number}, "required": ["a", "b"]}) for seed in range(4)]
+        self.assertTrue(any(seen))
+        for given in filter(None, seen):
+            self.assertTrue(list(given) == ["a", "b"] and all(0 <= value <= 99 for value in given.values()), given)
+        arguments(1, {"type": "object", "properties": {"a": {"not": number}}})  # cannot be honoured: answered all the same
+
     def test_it_begins_behind_the_reasoning(self):
         status, answer = self.chat(2, thinking={"type": "enabled", "budget_tokens": 20}, structured_outputs={"choice": ["yes", "no"]})
         self.assertEqual(status, 200, answer)
