@@ -75,7 +75,9 @@ void ItemReader::read_reference(FieldReader& item, const std::string& path, std:
   const std::optional<json::value> stored = context_.stored_item ? context_.stored_item(std::string(*id)) : std::nullopt;
   const json::value* type = stored && stored->is_object() ? stored->get_object().if_contains("type") : nullptr;
   if (type == nullptr || *type == "item_reference") {  // a reference is followed once
-    return item.fail("id", fmt::format("the item \"{}\" is not kept by this server; send the item itself", quotable(*id)));
+    return item.fail("id", context_.stored_item ? fmt::format("the item \"{}\" is not kept, or no longer; send the item itself", quotable(*id))
+                                                : fmt::format("the item \"{}\" is not kept: this server keeps no responses; send the item itself, as "
+                                                              "clients do that ask with store false", quotable(*id)));
   }
   read(*stored, path, more_tools);
 }

@@ -6,7 +6,7 @@ import Anthropic from "@anthropic-ai/sdk";
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { generateText, stepCountIs, streamText, tool } from "ai";
+import { generateObject, generateText, stepCountIs, streamObject, streamText, tool } from "ai";
 import OpenAI from "openai";
 import { z } from "zod";
 
@@ -16,12 +16,14 @@ const CHAT_TOOL = { type: "function", function: { name: "get_weather", descripti
 const FINAL = "It is sunny in Paris and rainy in Rome.";
 const CITIES = [{ city: "Paris", days: 2 }, { city: "Rome" }];
 
-let server, url;
+const servers = [];
+let url, forgetful;  // of a server that keeps responses, and of one that keeps none
 
-before(async () => {
+async function start(...more) {
   const [program, ...args] = process.env.SERVER_COMMAND.split(" ");
-  server = spawn(program, [...args, "--keep"], { stdio: ["pipe", "pipe", "inherit"] });
-  url = await new Promise((resolve, reject) => {
+  const server = spawn(program, [...args, ...more], { stdio: ["pipe", "pipe", "inherit"] });
+  servers.push(server);
+  return new Promise((resolve, reject) => {
     let seen = "";
     server.stdout.on("data", (chunk) => {
       seen += chunk;
@@ -30,8 +32,12 @@ before(async () => {
     });
     server.on("exit", (code) => reject(new Error(`the server ended with ${code}: ${seen}`)));
   });
+}
+before(async () => {
+  url = await start("--keep");
+  forgetful = await start();
 });
-after(() => server.stdin.end());
+after(() => servers.forEach((server) => server.stdin.end()));
 
 const openai = () => new OpenAI({ baseURL: `${url}/v1`, apiKey: "unused", maxRetries: 0 });
 const claude = () => new Anthropic({ baseURL: url, apiKey: "unused", maxRetries: 0 });
@@ -88,6 +94,14 @@ test("anthropic: a stream, counts and errors", async () => {
   await assert.rejects(claude().messages.create({ ...body, messages: [] }), Anthropic.BadRequestError);
 });
 
+const weather = (calls) => ({
+  get_weather: tool({
+    description: "Look up the weather",
+    inputSchema: z.object({ city: z.string(), days: z.number().int().optional() }),
+    execute: async (input) => (calls.push(input), "sun"),
+  }),
+});
+
 // The AI SDK runs the tools and asks again by itself.
 const providers = {
   "openai-compatible": () => createOpenAICompatible({ name: "local", baseURL: `${url}/v1`, apiKey: "unused" })(MODEL),
@@ -95,26 +109,44 @@ const providers = {
   anthropic: () => createAnthropic({ baseURL: `${url}/v1`, apiKey: "unused" })(MODEL),
 };
 for (const [name, provider] of Object.entries(providers)) {
-  const tools = (calls) => ({
-    get_weather: tool({
-      description: "Look up the weather",
-      inputSchema: z.object({ city: z.string(), days: z.number().int().optional() }),
-      execute: async (input) => (calls.push(input), "sun"),
-    }),
-  });
   test(`ai sdk, ${name}: tools`, async () => {
     const calls = [];
-    const result = await generateText({ model: provider(), prompt: "run weather", tools: tools(calls), stopWhen: stepCountIs(4), maxRetries: 0 });
+    const result = await generateText({ model: provider(), prompt: "run weather", tools: weather(calls), stopWhen: stepCountIs(4), maxRetries: 0 });
     assert.deepEqual(calls, CITIES);
     assert.equal(result.text, FINAL);
     assert.equal(result.steps.length, 2);
   });
   test(`ai sdk, ${name}: a stream`, async () => {
     const calls = [];
-    const result = streamText({ model: provider(), prompt: "run weather", tools: tools(calls), stopWhen: stepCountIs(4), maxRetries: 0 });
+    const result = streamText({ model: provider(), prompt: "run weather", tools: weather(calls), stopWhen: stepCountIs(4), maxRetries: 0 });
     let text = "";
     for await (const delta of result.textStream) text += delta;
     assert.ok(text.endsWith(FINAL), text);
     assert.deepEqual(calls, CITIES);
   });
+  test(`ai sdk, ${name}: objects`, async () => {
+    const ask = { model: provider(), prompt: "run json", schema: z.object({ city: z.string(), days: z.number().int() }), maxRetries: 0 };
+    assert.deepEqual((await generateObject(ask)).object, CITIES[0]);
+    let last;
+    for await (const partial of streamObject(ask).partialObjectStream) last = partial;
+    assert.deepEqual(last, CITIES[0]);
+  });
+  test(`ai sdk, ${name}: reasoning and calls go back, then no tool is allowed`, async () => {
+    const ask = (messages, toolChoice) => generateText({ model: provider(), messages, tools: weather([]), toolChoice, stopWhen: stepCountIs(4), maxRetries: 0 });
+    const messages = [{ role: "user", content: "run weather" }];
+    messages.push(...(await ask(messages)).response.messages, { role: "user", content: "think More." });
+    const second = await ask(messages, "none");
+    assert.equal(second.text, "More.");
+    // Of Responses the SDK shows the summaries that OpenAI's own models give, and no reasoning.
+    if (name !== "openai responses") assert.equal(second.reasoningText, "Let me see.");
+  });
 }
+
+// By itself the SDK's OpenAI provider names items that the server keeps, so it needs one that does, or this option.
+test("ai sdk, openai responses: a server that keeps nothing", async () => {
+  const model = createOpenAI({ baseURL: `${forgetful}/v1`, apiKey: "unused" }).responses(MODEL);
+  const ask = (openai) => generateText({ model, prompt: "run weather", tools: weather([]), stopWhen: stepCountIs(4), maxRetries: 0, providerOptions: { openai } });
+  assert.equal((await ask({ store: false })).text, FINAL);
+  assert.equal((await ask({ store: false, include: ["reasoning.encrypted_content"] })).text, FINAL);
+  await assert.rejects(ask({}), /keeps no responses/);
+});
