@@ -33,11 +33,11 @@ const std::vector<ProtocolTable>& tables() {
        {{"model", kString}, {"messages", kArray}, {"max_completion_tokens", kNumber}, {"max_tokens", kNumber}, {"temperature", kNumber},
         {"top_p", kNumber}, {"top_k", kNumber}, {"min_p", kNumber}, {"repetition_penalty", kNumber}, {"frequency_penalty", kNumber},
         {"presence_penalty", kNumber}, {"n", kNumber}, {"seed", kNumber}, {"stop", kString | kArray}, {"stream", kBool},
-        {"logprobs", kBool}, {"logit_bias", kObject}, {"response_format", 0}, {"tools", kArray}, {"tool_choice", kString | kObject},
+        {"stream_options", kObject}, {"logprobs", kBool}, {"top_logprobs", kNumber}, {"cache_salt", kString}, {"logit_bias", kObject}, {"response_format", 0}, {"tools", kArray}, {"tool_choice", kString | kObject},
         {"parallel_tool_calls", kBool}, {"reasoning_effort", kString}, {"thinking", kObject}, {"chat_template_kwargs", kObject},
         {"modalities", kArray}, {"audio", 0}, {"functions", 0}, {"function_call", 0}, {"stop_token_ids", kArray}, {"min_tokens", kNumber},
-        {"ignore_eos", kBool}, {"structured_outputs", kObject}, {"json_schema", kObject}, {"regex", kString}, {"grammar", 0}, {"guided_json", 0},
-        {"user", kAny}, {"user_id", kAny}, {"metadata", kAny}, {"store", kAny}, {"service_tier", kAny},
+        {"ignore_eos", kBool}, {"structured_outputs", kObject}, {"json_schema", kObject}, {"regex", kString}, {"grammar", 0}, {"ebnf", 0}, {"guided_json", 0},
+        {"guided_regex", 0}, {"guided_choice", 0}, {"guided_grammar", 0}, {"user", kAny}, {"user_id", kAny}, {"metadata", kAny}, {"store", kAny}, {"service_tier", kAny},
         {"prompt_cache_key", kAny}, {"prompt_cache_retention", kAny}, {"safety_identifier", kAny}, {"prediction", kAny}, {"verbosity", kAny},
         {"moderation", kAny}, {"web_search_options", kAny}, {"never_heard_of", kAny}},
        {{"messages", "[]"}, {"messages", "[5]"}, {"messages", "[{}]"}, {"max_tokens", "0"}, {"max_tokens", "-1"}, {"max_tokens", "1.5"}, {"max_tokens", "1e300"},
@@ -55,7 +55,7 @@ const std::vector<ProtocolTable>& tables() {
         {"tools", kArray}, {"tool_choice", kString | kObject}, {"parallel_tool_calls", kBool}, {"temperature", kNumber}, {"top_p", kNumber},
         {"top_logprobs", kNumber}, {"stream", kBool}, {"stream_options", kObject}, {"store", kBool}, {"previous_response_id", kString},
         {"conversation", 0}, {"prompt", 0}, {"background", kBool}, {"include", kArray}, {"truncation", kString}, {"metadata", kObject}, {"user", kString},
-        {"structured_outputs", kObject}, {"json_schema", kObject}, {"regex", kString}, {"grammar", 0}, {"prompt_cache_key", kString}, {"safety_identifier", kString}, {"service_tier", kString}, {"prompt_cache_retention", kAny}, {"max_tool_calls", kAny},
+        {"structured_outputs", kObject}, {"json_schema", kObject}, {"regex", kString}, {"grammar", 0}, {"stop", kString | kArray}, {"cache_salt", kString}, {"prompt_cache_key", kString}, {"safety_identifier", kString}, {"service_tier", kString}, {"prompt_cache_retention", kAny}, {"max_tool_calls", kAny},
         {"context_management", kAny}, {"moderation", kAny}, {"client_metadata", kAny}, {"never_heard_of", kAny}},
        {{"input", "[]"}, {"input", "[1]"}, {"input", "[{}]"}, {"input", R"([{"type":"item_reference","id":"x"}])"}, {"input", R"([{"role":"robot","content":"x"}])"},
         {"input", R"([{"role":"user"}])"}, {"input", R"([{"role":"user","content":[{"type":"video"}]}])"}, {"input", R"([{"type":5}])"},
@@ -68,7 +68,7 @@ const std::vector<ProtocolTable>& tables() {
        {{"model", "\"fake\""}, {"max_tokens", "50"}, {"messages", R"([{"role":"user","content":"hi"}])"}, {"thinking", R"({"type":"disabled"})"}},
        {{"model", kString}, {"max_tokens", kNumber}, {"system", kString | kArray}, {"messages", kArray}, {"stop_sequences", kArray}, {"temperature", kNumber},
         {"top_p", kNumber}, {"top_k", kNumber}, {"stream", kBool}, {"thinking", kObject}, {"output_config", kObject}, {"tools", kArray},
-        {"tool_choice", kObject}, {"structured_outputs", kObject}, {"json_schema", kObject}, {"regex", kString}, {"metadata", kAny}, {"service_tier", kAny}, {"container", kAny}, {"mcp_servers", kAny}, {"cache_control", kAny},
+        {"tool_choice", kObject}, {"structured_outputs", kObject}, {"json_schema", kObject}, {"regex", kString}, {"cache_salt", kString}, {"thread", 0}, {"metadata", kAny}, {"service_tier", kAny}, {"container", kAny}, {"mcp_servers", kAny}, {"cache_control", kAny},
         {"inference_geo", kAny}, {"context_management", kAny}, {"user_profile_id", kAny}, {"never_heard_of", kAny}},
        {{"messages", "[]"}, {"messages", "[1]"}, {"messages", R"([{"role":"robot","content":"x"}])"}, {"messages", R"([{"role":"user"}])"},
         {"messages", R"([{"role":"user","content":[1]}])"}, {"messages", R"([{"role":"user","content":[{"type":"redacted_thinking","data":"x"}]}])"},
@@ -82,8 +82,8 @@ const std::vector<ProtocolTable>& tables() {
        false,
        {{"model", "\"fake\""}, {"prompt", "\"hi\""}, {"max_tokens", "5"}},
        {{"model", kString}, {"prompt", kString | kArray}, {"suffix", kString}, {"echo", kBool}, {"best_of", kNumber}, {"n", kNumber}, {"logprobs", kNumber},
-        {"max_tokens", kNumber}, {"temperature", kNumber}, {"top_p", kNumber}, {"stop", kString | kArray}, {"stream", kBool}, {"seed", kNumber},
-        {"parse_special", kBool}, {"user", kAny}, {"never_heard_of", kAny}},
+        {"max_tokens", kNumber}, {"temperature", kNumber}, {"top_p", kNumber}, {"stop", kString | kArray}, {"stream", kBool}, {"stream_options", kObject}, {"seed", kNumber},
+        {"parse_special", kBool}, {"cache_salt", kString}, {"structured_outputs", kObject}, {"logit_bias", kObject}, {"grammar", 0}, {"user", kAny}, {"never_heard_of", kAny}},
        {{"prompt", "[]"}, {"prompt", "[260]"}, {"prompt", R"(["a","b"])"}, {"prompt", "[[1],[2]]"}, {"suffix", "\"x\""}, {"echo", "true"}, {"best_of", "3"},
         {"logprobs", "21"}, {"n", "9"}}},
   };
@@ -178,6 +178,21 @@ TEST_F(BadInput, ValuesOutOfRangeAreRefused) {
     for (const auto& [name, value] : table.out_of_range) {
       EXPECT_EQ(status_of(table, body_with(table, name, value), name), 400) << table.path << " " << name << " = " << value;
     }
+  }
+}
+
+// What a client reads about a request is all of it.
+TEST_F(BadInput, TheDocumentHasEveryFieldThatIsLookedAt) {
+  RawClient client(world_.port());
+  const json::value document = json::parse(client.request(get("/openapi.json"))->body);
+  for (const ProtocolTable& table : tables()) {
+    const json::value& schema = document.at("paths").at(table.path).at("post").at("requestBody").at("content").at("application/json").at("schema");
+    const std::string name = std::string(schema.at("$ref").as_string()).substr(sizeof("#/components/schemas/") - 1);
+    const json::object& properties = document.at("components").at("schemas").at(name).at("properties").as_object();
+    for (const Field& field : table.fields) {
+      EXPECT_TRUE(field.takes == kAny || properties.contains(field.name)) << table.path << " " << field.name;
+    }
+    for (const auto& [field, value] : table.out_of_range) EXPECT_TRUE(properties.contains(field)) << table.path << " " << field;
   }
 }
 
