@@ -236,13 +236,16 @@ Outcome prepare_generation(Service& service, const json::object& body, std::stri
   return make_generation(service, std::move(request), std::move(std::get<recipe::EncodedRequest>(prompt)), std::move(model), protocol, call.tenant);
 }
 
-// The prompt that the same body would have on /messages.
-Outcome count_tokens(Service& service, const json::object& body, const std::string& tenant) {
-  Or<recipe::ParsedRequest> parsed = parse(service, body, recipe::Protocol::kMessages, tenant);
+// The prompt that the same body would have on /messages or /responses.
+Outcome count_tokens(Service& service, const json::object& body, recipe::Protocol protocol, const std::string& tenant) {
+  Or<recipe::ParsedRequest> parsed = parse(service, body, protocol, tenant);
   if (ApiError* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
-  Or<recipe::EncodedRequest> prompt = encode_prompt(service, std::get<recipe::ParsedRequest>(parsed), recipe::Protocol::kMessages, tenant);
+  Or<recipe::EncodedRequest> prompt = encode_prompt(service, std::get<recipe::ParsedRequest>(parsed), protocol, tenant);
   if (ApiError* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
-  return Response{.body = json::serialize(json::object{{"input_tokens", std::get<recipe::EncodedRequest>(prompt).ids.size()}})};
+  json::object out;
+  if (protocol == recipe::Protocol::kResponses) out["object"] = "response.input_tokens";
+  out["input_tokens"] = std::get<recipe::EncodedRequest>(prompt).ids.size();
+  return Response{.body = json::serialize(out)};
 }
 
 Outcome tokenize(Service& service, const json::object& body, const std::string& tenant) {
@@ -332,10 +335,11 @@ Outcome prepare(Service& service, Call call) {
   Result<json::object> body = recipe::read_json_object(std::move(call.body));
   if (!body) return bad_request(body.error().message);
   const std::optional<recipe::Protocol> protocol = protocol_of(call.endpoint);
-  Or<std::string> model = read_model(service, *body, protocol || call.endpoint == Endpoint::kCountTokens);
+  Or<std::string> model = read_model(service, *body, protocol || call.endpoint == Endpoint::kCountTokens || call.endpoint == Endpoint::kInputTokens);
   if (ApiError* error = std::get_if<ApiError>(&model)) return std::move(*error);
   if (protocol) return prepare_generation(service, *body, std::move(std::get<std::string>(model)), *protocol, call);
-  if (call.endpoint == Endpoint::kCountTokens) return count_tokens(service, *body, call.tenant);
+  if (call.endpoint == Endpoint::kCountTokens) return count_tokens(service, *body, recipe::Protocol::kMessages, call.tenant);
+  if (call.endpoint == Endpoint::kInputTokens) return count_tokens(service, *body, recipe::Protocol::kResponses, call.tenant);
   return call.endpoint == Endpoint::kTokenize ? tokenize(service, *body, call.tenant) : detokenize(service, *body);
 }
 

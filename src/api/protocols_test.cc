@@ -96,6 +96,18 @@ TEST(Responses, GoOnFromEarlierOnes) {
   expect_error(client.request(post(kResponses, responses(R"(,"previous_response_id":"resp_unknown")"))), 400, "invalid_request_error", "does not exist");
 }
 
+TEST(Responses, InputIsCounted) {
+  World world({}, keeping());
+  RawClient client(world.port());
+  const json::value made = parse(client.request(post(kResponses, responses())));
+  const json::value count = parse(client.request(post("/v1/responses/input_tokens", responses())));
+  EXPECT_EQ(count.at("object"), "response.input_tokens");
+  EXPECT_EQ(count.at("input_tokens"), made.at("usage").at("input_tokens"));
+  const std::string on = R"(,"previous_response_id":)" + json::serialize(made.at("id"));
+  EXPECT_GT(parse(client.request(post("/v1/responses/input_tokens", responses(on)))).at("input_tokens").as_int64(), count.at("input_tokens").as_int64());
+  EXPECT_EQ(world.inference.requests().size(), 1u) << "counting computes nothing";
+}
+
 TEST(Responses, ItemsAreFoundByReference) {
   World world({}, keeping());
   RawClient client(world.port());

@@ -10,6 +10,7 @@ constexpr std::pair<std::string_view, Endpoint> kPaths[] = {
     {"/chat/completions", Endpoint::kChat},
     {"/completions", Endpoint::kCompletions},
     {"/responses", Endpoint::kResponses},
+    {"/responses/input_tokens", Endpoint::kInputTokens},
     {"/messages", Endpoint::kMessages},
     {"/messages/count_tokens", Endpoint::kCountTokens},
     {"/models", Endpoint::kModels},
@@ -20,7 +21,7 @@ constexpr std::pair<std::string_view, Endpoint> kPaths[] = {
     {"/metrics", Endpoint::kMetrics},
     {"/openapi.json", Endpoint::kOpenApi},
 };
-constexpr std::string_view kElsewhere[] = {"/embeddings", "/audio", "/images", "/moderations", "/batches", "/files", "/responses", "/messages"};
+constexpr std::string_view kElsewhere[] = {"/embeddings", "/audio", "/images", "/moderations", "/batches", "/files", "/conversations", "/responses", "/messages"};
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -124,6 +125,7 @@ std::string_view allowed_methods(Endpoint endpoint) {
     case Endpoint::kResponses:
     case Endpoint::kResponseCancel:
     case Endpoint::kMessages:
+    case Endpoint::kInputTokens:
     case Endpoint::kCountTokens:
     case Endpoint::kTokenize:
     case Endpoint::kDetokenize: return "POST";
@@ -162,6 +164,7 @@ std::string_view endpoint_name(Endpoint endpoint) {
     case Endpoint::kResponseCancel:
     case Endpoint::kResponseInputItems: return "responses";
     case Endpoint::kMessages: return "messages";
+    case Endpoint::kInputTokens:
     case Endpoint::kCountTokens: return "count_tokens";
     case Endpoint::kModels:
     case Endpoint::kModel: return "models";

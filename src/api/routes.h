@@ -18,6 +18,7 @@ enum class Endpoint : uint8_t {
   kResponse,            // /responses/{id}
   kResponseCancel,      // /responses/{id}/cancel
   kResponseInputItems,  // /responses/{id}/input_items
+  kInputTokens,         // /responses/input_tokens
   kMessages,
   kCountTokens,
   kModels,

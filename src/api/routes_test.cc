@@ -30,6 +30,8 @@ TEST(Routes, FindThoseOfEachProtocol) {
   EXPECT_EQ(find_route("/v1/responses/r/input_items/").endpoint, Endpoint::kResponseInputItems);
   EXPECT_EQ(find_route("/v1/responses/r/other").endpoint, Endpoint::kUnknown);
   EXPECT_TRUE(find_route("/v1/responses/compact").known_elsewhere);
+  EXPECT_TRUE(find_route("/v1/conversations/c").known_elsewhere);
+  EXPECT_EQ(find_route("/responses/input_tokens").endpoint, Endpoint::kInputTokens);
   EXPECT_EQ(find_route("/anthropic/v1/messages").endpoint, Endpoint::kMessages);
   EXPECT_EQ(find_route("/anthropic/v1/chat/completions").endpoint, Endpoint::kUnknown);
   EXPECT_EQ(find_route("/messages/count_tokens").endpoint, Endpoint::kCountTokens);

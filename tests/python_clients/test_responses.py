@@ -16,6 +16,7 @@ def test_text(client, model, scripted_any):
     assert answer.usage.total_tokens == answer.usage.input_tokens + answer.usage.output_tokens
     assert answer.output[-1].content[0].type == "output_text"
     assert answer._request_id
+    assert client.responses.input_tokens.count(model=model, input="say Hi, é!", reasoning=OFF).input_tokens == answer.usage.input_tokens
 
 
 def test_stream(client, model, scripted_any):
