@@ -307,7 +307,9 @@ json::object model_json(const Service& service, std::string_view id, ErrorShape 
 Response models_response(const Service& service, ErrorShape shape) {
   json::array data;
   data.push_back(model_json(service, service.model_name(), shape));
-  for (const std::string& alias : service.options.model_aliases) data.push_back(model_json(service, alias, shape));
+  for (const std::string& alias : service.options.model_aliases) {
+    if (!alias.ends_with('*')) data.push_back(model_json(service, alias, shape));
+  }
   json::object out;
   if (shape == ErrorShape::kAnthropic) {
     out["has_more"] = false;

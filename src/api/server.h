@@ -59,7 +59,7 @@ struct ServerOptions {
   ImageFetchOptions image_fetch;          // without hosts images come inside of requests only; the time is for all images of a request
 
   std::string model_name;                 // empty: the model card's
-  std::vector<std::string> model_aliases;
+  std::vector<std::string> model_aliases;  // other names of it; one that ends in * stands for all that begin so
   std::string system_fingerprint;         // empty: made from the model card
   recipe::SamplingDefaults sampling;      // for fields that a request leaves out
   recipe::Dialect dialect = recipe::Dialect::kTemplate;  // what the renderer speaks

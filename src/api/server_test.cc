@@ -211,6 +211,30 @@ TEST(Server, ModelsHealthMetrics) {
   }
 }
 
+TEST(Server, AnAliasMayStandForAllNamesThatBeginSo) {
+  World world({}, {.model_aliases = {"claude-*", "gpt-x"}});
+  RawClient client(world.port());
+  const auto named = [&](const std::string& name) {
+    return client.request(post(kChat, R"({"model":")" + name + R"(","messages":[{"role":"user","content":"hi"}]})"));
+  };
+  EXPECT_EQ(parse(named("claude-sonnet-4-5")).at("model"), "claude-sonnet-4-5");
+  EXPECT_EQ(named("claude-")->status, 200);
+  EXPECT_EQ(named("claude")->status, 404);
+  EXPECT_EQ(named("claude-" + std::string(200, 'x'))->status, 404);
+  EXPECT_EQ(named("gpt-x2")->status, 404);
+  EXPECT_EQ(client.request(get("/v1/models/claude-haiku"))->status, 200);
+  EXPECT_EQ(parse(client.request(get("/v1/models"))).at("data").as_array().size(), 2u) << "a pattern is no name";
+}
+
+TEST(Server, WhoSetsTheTemperatureOfThinkingIsTheOperatorsChoice) {
+  for (const bool forced : {true, false}) {
+    World world({}, {.dialect = recipe::Dialect::kV41, .force_thinking_sampling = forced});
+    RawClient client(world.port());
+    EXPECT_EQ(client.request(post(kChat, chat(R"(,"temperature":0)")))->status, 200);
+    EXPECT_EQ(world.inference.requests().back().sampling.temperature, forced ? 1.0f : 0.0f);
+  }
+}
+
 TEST(Server, RefusesWhatItCannotRead) {
   World world;
   RawClient client(world.port());

@@ -35,8 +35,11 @@ Service::Service(ServerOptions given, const ServerParts& parts, uint64_t id_key,
       id_key_(id_key) {}
 
 bool Service::knows_model(std::string_view name) const {
-  const auto& aliases = options.model_aliases;
-  return name == options.model_name || std::find(aliases.begin(), aliases.end(), name) != aliases.end();
+  constexpr size_t kLongestName = 128;  // every chunk of an answer repeats it
+  const auto means = [name](std::string_view alias) {
+    return alias.ends_with('*') ? name.size() <= kLongestName && name.starts_with(alias.substr(0, alias.size() - 1)) : name == alias;
+  };
+  return name == options.model_name || std::any_of(options.model_aliases.begin(), options.model_aliases.end(), means);
 }
 
 bool Service::queue_is_full(int32_t num_own) const {

@@ -23,11 +23,11 @@ struct ServeFlags {
   ModelFlags model;
   EngineFlags engine;
   std::string host = "127.0.0.1", api_key_file, tls_cert, tls_key, log = "auto";
-  std::vector<std::string> cors_origins, image_hosts;
+  std::vector<std::string> cors_origins, image_hosts, model_aliases;
   int32_t port = 8080, max_connections = 1024;
   std::optional<uint64_t> max_body;
   int64_t drain_timeout_ns = 30'000'000'000, response_retention_ns = 30 * 86'400'000'000'000;
-  std::string response_store, state_key_file;
+  std::string response_store, state_key_file, thinking_sampling = "model";
   std::vector<std::string> tenant_retention;
   bool log_prompts = false;
 
@@ -36,6 +36,9 @@ struct ServeFlags {
     flags.text("--host", host, "ADDRESS", "address to listen on; 0.0.0.0 opens it to the network");
     flags.number("-p,--port", port, 0, 65535, "PORT", "0 takes any free one");
     engine.add_to(flags);
+    flags.list("--model-alias", model_aliases, "NAME", "other names for it; repeatable; claude-* is all that begin so");
+    flags.choice("--thinking-sampling", thinking_sampling, {"model", "request"},
+                 "DeepSeek: who sets temperature and top_p while it thinks; model: its makers");
     flags.number("--max-connections", max_connections, 1, 1 << 20, "N", "open connections");
     flags.size("--max-body", max_body, "largest request", "32MiB");
     flags.text("--api-key-file", api_key_file, "FILE", "one KEY or TENANT:KEY a line; without it everybody is let in");
@@ -92,6 +95,8 @@ Result<api::ServerOptions> server_options(const ServeFlags& flags) {
   api::ServerOptions options;
   options.address = flags.host;
   options.port = static_cast<uint16_t>(flags.port);
+  options.model_aliases = flags.model_aliases;
+  options.force_thinking_sampling = flags.thinking_sampling == "model";
   options.max_connections = flags.max_connections;
   options.max_queued_requests = flags.engine.max_queued;
   if (flags.max_body) options.max_body_bytes = *flags.max_body;

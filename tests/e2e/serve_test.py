@@ -185,6 +185,16 @@ class NanoTest(unittest.TestCase):
         finally:
             self.assertEqual(server.end(), 0)
 
+    def test_requests_may_set_the_temperature_of_thinking_where_the_operator_lets_them(self):
+        server = e2e.Server(None, "--thinking-sampling", "request", "--model-alias", "claude-*")
+        try:
+            body = {"model": "claude-sonnet", "messages": [{"role": "user", "content": "Tell me a story."}], "temperature": 0, "max_tokens": 40}
+            answers = [server.post("/v1/chat/completions", body)[1] for _ in range(2)]
+            self.assertEqual(answers[0]["choices"], answers[1]["choices"])
+            self.assertEqual(answers[0]["model"], "claude-sonnet")
+        finally:
+            self.assertEqual(server.end(), 0)
+
     def test_a_hit_replays_a_window_and_goes_on_alike_each_time(self):
         prompt = max((case["prompt"] for case in self.cases), key=len)
         answers = []
