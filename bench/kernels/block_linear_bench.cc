@@ -73,7 +73,7 @@ class Copies {
     Rng rng(1);
     auto* bytes = reinterpret_cast<uint8_t*>(pages_.data());
     for (int64_t i = 0; i < pages_.size() / 8; ++i) {
-      const uint64_t bits = rng.next_u64() & 0x3f3f3f3f3f3f3f3f;  // finite in every format
+      const uint64_t bits = (rng.next_u64() & 0x3f3f3f3f3f3f3f3f) | 0x2020202020202020;  // finite and normal in every format
       std::memcpy(bytes + i * 8, &bits, 8);
     }
     for (int64_t i = 0; i < count_; ++i) std::memset(bytes + i * stride() + code_bytes_, 120, static_cast<size_t>(scale_bytes_));

@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "kernels/block_quantize.h"
+#include "kernels/cpu/block_linear_kernels.h"
 
 namespace deepinfer {
 namespace {
@@ -49,12 +50,37 @@ struct Weights {
   Bf16Matrix bf16s(BlockShape s) const { return {values.data(), s.outputs, s.cols}; }
 };
 
+// What an instruction set uses on this machine, or a table of kernels that it may use on others.
+struct Version {
+  std::string name;
+  Isa isa;
+  const cpu::BlockLinearKernels* table = nullptr;
+};
+
+std::vector<Version> versions() {
+  std::vector<Version> all;
+  for (const Isa isa : available_isas()) all.push_back({std::string(isa_name(isa)), isa});
+#if defined(__x86_64__)
+  for (const Isa isa : available_isas())
+    if (isa == Isa::kAvx512) {
+      all.push_back({"avx512_pairs", isa, &cpu::block_linear_avx512()});
+      all.push_back({"avx512_f32", isa, &cpu::block_linear_f32_avx512()});
+    }
+#endif
+  return all;
+}
+
+void run_table(const cpu::BlockLinearKernels& table, const Bf16Rows& x, const Fp8Matrix& w, const ProductOut& out) { table.fp8(x, w, 0, w.rows, out); }
+void run_table(const cpu::BlockLinearKernels& table, const Bf16Rows& x, const Fp4Matrix& w, const ProductOut& out) { table.fp4(x, w, 0, w.rows, out); }
+void run_table(const cpu::BlockLinearKernels& table, const Bf16Rows& x, const Bf16Matrix& w, const ProductOut& out) { table.bf16(x, w, 0, w.rows, out); }
+
 template <class Matrix>
-std::vector<float> multiply_blocks(const Bf16Rows& x, const Matrix& w, bool round, Isa isa, int threads = 1) {
+std::vector<float> multiply_blocks(const Bf16Rows& x, const Matrix& w, bool round, const Version& version, int threads = 1) {
   constexpr float kGuard = 12345.0f;
   const int64_t ldy = w.rows + 3;
   std::vector<float> y(static_cast<size_t>(x.num_rows * ldy), kGuard), out;
-  Workers::create(threads, false)->run([&](Team& team) { linear(x, w, {y.data(), ldy, round}, isa, team); });
+  if (version.table != nullptr) run_table(*version.table, x, w, {y.data(), ldy, round});
+  else Workers::create(threads, false)->run([&](Team& team) { linear(x, w, {y.data(), ldy, round}, version.isa, team); });
   for (int64_t t = 0; t < x.num_rows; ++t) {
     out.insert(out.end(), y.begin() + t * ldy, y.begin() + t * ldy + w.rows);
     for (int64_t i = w.rows; i < ldy; ++i) EXPECT_EQ(y[static_cast<size_t>(t * ldy + i)], kGuard) << "written past row " << t;
@@ -62,7 +88,7 @@ std::vector<float> multiply_blocks(const Bf16Rows& x, const Matrix& w, bool roun
   return out;
 }
 
-class BlockLinear : public testing::TestWithParam<Isa> {
+class BlockLinear : public testing::TestWithParam<Version> {
  protected:
   // f(matrix) for each format.
   template <class F>
@@ -72,8 +98,7 @@ class BlockLinear : public testing::TestWithParam<Isa> {
     f(weights.bf16s(shape));
   }
 };
-INSTANTIATE_TEST_SUITE_P(Isas, BlockLinear, testing::ValuesIn(available_isas().begin(), available_isas().end()),
-                         [](const auto& info) { return std::string(isa_name(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Versions, BlockLinear, testing::ValuesIn(versions()), [](const auto& info) { return info.param.name; });
 
 TEST_P(BlockLinear, MatchesTheReference) {
   for (const BlockShape shape : kShapes) {

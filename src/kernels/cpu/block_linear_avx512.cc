@@ -7,26 +7,17 @@
 #if defined(__x86_64__)
 #include <type_traits>
 
-#include "kernels/cpu/block_linear_kernels.h"
-#include "kernels/cpu/float8_vec.h"
+#include "kernels/cpu/block_linear_avx512.h"
 
 namespace deepinfer::cpu {
 namespace {
 
-constexpr int kWideGroup = 8;             // outputs taken together for many rows: the wider, the fewer reads of activations from the L2 cache
-constexpr int kTileRows = 3;              // 24 sums; 8 registers for the rest
-constexpr int kDirectRows = 6;            // rows up to which nothing is decoded into memory
-constexpr int64_t kDepth = 2048;          // inputs of a decoded chunk: 16 KiB
-constexpr int64_t kRowBlock = 144;         // most rows whose partial sums wait while chunks pass
-constexpr int64_t kCacheBytes = 768 << 10;  // of activations, in the L2 cache while weights pass
+constexpr int kDirectRows = 6;    // rows up to which nothing is decoded into memory
+constexpr int64_t kDepth = 2048;  // inputs of a decoded chunk: 32 KiB
 
 DI_INLINE __m512 dot(__m512 sum, __m512i a, __m512i b) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
 }
-DI_INLINE __m512i load32(const void* p) { return _mm512_loadu_si512(p); }
-DI_INLINE __m512i load_first32(const void* p, int64_t count) { return _mm512_maskz_loadu_epi16(static_cast<__mmask32>((uint64_t{1} << count) - 1), p); }
-
-DI_INLINE const bf16* row_of(const Bf16Rows& x, int64_t r) { return x.values + (x.ids != nullptr ? x.ids[r] : r) * x.ld; }
 
 // ---- decoding ----------------------------------------------------------------------------------------------------------------
 
@@ -155,9 +146,6 @@ struct Bf16Decoder {
 [[maybe_unused]] DI_INLINE Fp8Decoder decoder_of(const Fp8Matrix&) { return {}; }
 [[maybe_unused]] DI_INLINE Fp4Decoder decoder_of(const Fp4Matrix&) { return {}; }
 [[maybe_unused]] DI_INLINE Bf16Decoder decoder_of(const Bf16Matrix&) { return {}; }
-DI_INLINE const uint8_t* codes_of(const Fp8Matrix& w) { return reinterpret_cast<const uint8_t*>(w.codes); }
-DI_INLINE const uint8_t* codes_of(const Fp4Matrix& w) { return w.codes; }
-DI_INLINE const uint8_t* codes_of(const Bf16Matrix& w) { return reinterpret_cast<const uint8_t*>(w.values); }
 
 // A group of up to N outputs: where their codes lie, and their scales.
 template <class Decoder, int N>
@@ -189,19 +177,6 @@ DI_INLINE Group<Decoder, N> group_at(const Matrix& w, int64_t n, int64_t outputs
     }
   }
   return g;
-}
-
-// ---- sums --------------------------------------------------------------------------------------------------------------------
-
-DI_INLINE __m128 round_bf16(__m128 x) {
-  const __m128i bits = _mm_castps_si128(x), odd = _mm_and_si128(_mm_srli_epi32(bits, 16), _mm_set1_epi32(1));
-  const __m128i rounded = _mm_add_epi32(_mm_add_epi32(bits, _mm_set1_epi32(0x7fff)), odd);
-  const __m128i kept = _mm_mask_or_epi32(rounded, _mm_cmp_ps_mask(x, x, _CMP_UNORD_Q), bits, _mm_set1_epi32(0x400000));
-  return _mm_castsi128_ps(_mm_and_si128(kept, _mm_set1_epi32(static_cast<int>(0xffff0000u))));
-}
-
-DI_INLINE void store_outputs(const ProductOut& out, int64_t row, int64_t n, int64_t outputs, __m128 sums) {
-  _mm_mask_storeu_ps(out.y + row * out.ldy + n, static_cast<__mmask8>((1u << outputs) - 1), out.round ? round_bf16(sums) : sums);
 }
 
 // Outputs whose scales the addition to exponents does not serve: plain f32, in the order of the inputs.
@@ -364,12 +339,6 @@ DI_INLINE void decode_chunk(const Group<Decoder, kWideGroup>& g, int64_t k, int6
   }
 }
 
-// Where a tile's outputs go.
-struct TileOut {
-  const ProductOut& out;
-  int64_t row, n, outputs;
-};
-
 // MR rows against a chunk. sums [MR][kWideGroup][16]: partial sums of the chunks before and for those after; `last` has none after it.
 template <int MR>
 __attribute__((noinline)) void multiply_tile(const bf16* const* x, const Chunk& chunk, int64_t count, bool first, bool last, float* sums,
@@ -399,25 +368,13 @@ __attribute__((noinline)) void multiply_tile(const bf16* const* x, const Chunk& 
   });
 }
 
-// The codes of a chunk of kWideGroup rows, fetched piece by piece while the tiles of the chunk before it are multiplied.
-struct Upcoming {
-  const uint8_t* first;
-  int64_t row_bytes, bytes;  // between rows; of a row
-  DI_INLINE void fetch(int64_t piece, int64_t pieces) const {
-    const int64_t all = (bytes + 63) / 64 * kWideGroup;  // lines, line l being the l / kWideGroup th of row l % kWideGroup
-    for (int64_t l = all * piece / pieces; l < all * (piece + 1) / pieces; ++l)
-      _mm_prefetch(reinterpret_cast<const char*>(first) + l % kWideGroup * row_bytes + l / kWideGroup * 64, _MM_HINT_T0);
-  }
-};
-
 template <class Matrix>
 void multiply_many(const Bf16Rows& x, const Matrix& w, int64_t begin, int64_t end, const ProductOut& out) {
   using Decoder = decltype(decoder_of(w));
   alignas(64) Shift shifts[kMaxProductCols / 32];
   Chunk chunk;
   alignas(64) float sums[kRowBlock * kWideGroup * 16];
-  int64_t block = kCacheBytes / (w.cols * 2) / kTileRows * kTileRows;
-  block = block < 8 * kTileRows ? 8 * kTileRows : block > kRowBlock ? kRowBlock : block;
+  const int64_t block = rows_at_a_time(w.cols);
   for (int64_t row = 0; row < x.num_rows; row += block) {
     const int64_t rows = x.num_rows - row < block ? x.num_rows - row : block;
     const bf16* at[kRowBlock];

@@ -1,5 +1,5 @@
 #if defined(__x86_64__)
-#include "kernels/cpu/block_linear_impl.h"
+#include "kernels/cpu/block_linear_f32_impl.h"
 
 namespace deepinfer::cpu {
 

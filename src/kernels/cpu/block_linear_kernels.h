@@ -13,6 +13,7 @@ struct BlockLinearKernels {
 const BlockLinearKernels& block_linear_portable();
 const BlockLinearKernels& block_linear_avx2();
 const BlockLinearKernels& block_linear_avx512f();
-const BlockLinearKernels& block_linear_avx512();
+const BlockLinearKernels& block_linear_avx512();      // dot products of bf16 pairs
+const BlockLinearKernels& block_linear_f32_avx512();  // multiply-adds of f32
 
 }  // namespace deepinfer::cpu

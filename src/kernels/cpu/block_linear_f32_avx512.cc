@@ -1,0 +1,9 @@
+#if defined(__x86_64__)
+#include "kernels/cpu/block_linear_f32_impl.h"
+
+namespace deepinfer::cpu {
+
+const BlockLinearKernels& block_linear_f32_avx512() { return kBlockLinear; }
+
+}  // namespace deepinfer::cpu
+#endif
