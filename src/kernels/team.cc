@@ -1,4 +1,6 @@
-// Workers over std::thread: an epoch counter starts a run, a counter of arrivals ends it, and a phase counter is the barrier.
+// Workers over std::thread: an epoch counter starts a run, a counter of arrivals ends it. The barrier is one of signals between pairs: in
+// round k every thread tells the one 2^k places on that all it has heard of are there, and after log2(size) rounds each has heard of all.
+// A signal is one cache line that goes from one core to another; a common counter is passed round by all of them, and its news once more.
 // Every wait spins first, since a wake-up costs hundreds of barriers, and gives the processor away once spinning has lasted
 // longer than any kernel should: the machine may be shared, or there may be fewer cores than threads.
 #include "kernels/team.h"
@@ -8,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <fstream>
 #include <string>
@@ -92,15 +95,21 @@ void pin_to(int cpu) {
   (void)pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
+// Barriers passed, as one thread tells another.
+struct alignas(64) Signal {
+  std::atomic<uint32_t> phase{0};
+};
+
 // What all threads of a team touch; each hot word on its own cache line.
 struct Shared {
-  explicit Shared(int n, bool over) : size(n), oversubscribed(over) {}
-  const int size;
+  explicit Shared(int n, bool over) : size(n), rounds(std::bit_width(static_cast<unsigned>(n - 1))), oversubscribed(over), signals(static_cast<size_t>(n * rounds)) {}
+  Signal& signal(int to, int round) { return signals[static_cast<size_t>(to * rounds + round)]; }
+
+  const int size, rounds;
   const bool oversubscribed;
+  std::vector<Signal> signals;  // [size, rounds]
   alignas(64) std::atomic<uint32_t> epoch{0};   // one more for each run
   alignas(64) std::atomic<int> running{0};      // workers that have not finished the current run
-  alignas(64) std::atomic<int> arrived{0};      // at the barrier
-  alignas(64) std::atomic<uint32_t> phase{0};   // barriers passed
   alignas(64) std::atomic<int64_t> ticket{0};
   // Written by the caller before epoch, read by workers after it.
   alignas(64) void (*fn)(void*, Team&) = nullptr;
@@ -126,13 +135,12 @@ class ThreadTeam final : public Team {
   ThreadTeam(int index, Shared& shared) : Team(index, shared.size), shared_(shared) {}
 
   void barrier() override {
-    if (size_ == 1) return;
-    const uint32_t phase = shared_.phase.load(std::memory_order_relaxed);
-    if (shared_.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
-      shared_.arrived.store(0, std::memory_order_relaxed);
-      shared_.phase.store(phase + 1, std::memory_order_release);
-    } else {
-      spin_until(shared_, [&] { return shared_.phase.load(std::memory_order_acquire) != phase; });
+    ++phase_;
+    for (int round = 0; round < shared_.rounds; ++round) {
+      shared_.signal((index_ + (1 << round)) % size_, round).phase.store(phase_, std::memory_order_release);
+      const std::atomic<uint32_t>& heard = shared_.signal(index_, round).phase;
+      // Who signals may be a barrier ahead, and no more.
+      spin_until(shared_, [&] { return static_cast<int32_t>(heard.load(std::memory_order_acquire) - phase_) >= 0; });
     }
   }
   int64_t next_ticket() override { return shared_.ticket.fetch_add(1, std::memory_order_relaxed); }
@@ -144,6 +152,7 @@ class ThreadTeam final : public Team {
 
  private:
   Shared& shared_;
+  uint32_t phase_ = 0;  // barriers begun
 };
 
 class ThreadWorkers final : public Workers {
