@@ -95,7 +95,7 @@ void index(Bench& bench, Isa isa) {
                  isa);
   });
   std::vector<int32_t> selected(512);
-  bench.measure("the best 512 of them", 0, 4.0 * kKeys, [&] { select_top(scores, 512, selected.data()); });
+  bench.measure("the best 512 of them", 0, 4.0 * kKeys, [&] { select_top(scores, 512, selected.data(), isa); });
 }
 
 void rows(Bench& bench, Isa isa) {

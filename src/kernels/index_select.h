@@ -27,14 +27,14 @@ inline int64_t index_scratch(int32_t num_heads, int32_t head_dim) { return int64
 // score(t) = bf16(sum over h of bf16(weights[h] * relu(bf16(q_h . key_t)))).
 void index_scores(const IndexScoreParams& p, Isa isa);
 
-// The `k` best of scores, bf16 numbers (all if fewer), as ascending positions in out; returns how many. Positions with score -inf are not
-// taken.
-int32_t select_top(std::span<const float> scores, int32_t k, int32_t* out);
+// The `k` best of scores, bf16 numbers (all if fewer), as ascending positions in out; returns how many. Positions with score -inf or NaN are
+// not taken.
+int32_t select_top(std::span<const float> scores, int32_t k, int32_t* out, Isa isa);
 
 // Candidate blocks of `block` consecutive positions: the num_blocks best by their best score, the block of the last visible position
 // (scores.size() - 1) always among them. Writes 1 or 0 a block to chosen [ceil(scores.size() / block)]; blocks in which nothing is
 // visible do not exist. Scratch: picked [num_blocks], block_scores [number of blocks].
-void choose_blocks(std::span<const float> scores, int32_t block, int32_t num_blocks, uint8_t* chosen, float* block_scores, int32_t* picked);
+void choose_blocks(std::span<const float> scores, int32_t block, int32_t num_blocks, uint8_t* chosen, float* block_scores, int32_t* picked, Isa isa);
 
 namespace ref {
 void index_scores(const IndexScoreParams& p);  // products in double; no scratch

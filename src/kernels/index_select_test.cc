@@ -13,9 +13,9 @@ namespace {
 
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 
-std::vector<int32_t> top(std::vector<float> scores, int32_t k) {
+std::vector<int32_t> top(std::vector<float> scores, int32_t k, Isa isa = default_isa()) {
   std::vector<int32_t> out(scores.size() + 1);
-  out.resize(static_cast<size_t>(select_top(scores, k, out.data())));
+  out.resize(static_cast<size_t>(select_top(scores, k, out.data(), isa)));
   return out;
 }
 
@@ -25,6 +25,9 @@ TEST(SelectTop, AscendingPositionsLowerFirstAmongEquals) {
   EXPECT_EQ(top({1, 3}, 4), (std::vector<int32_t>{0, 1}));
   EXPECT_EQ(top({}, 4), (std::vector<int32_t>{}));
   EXPECT_EQ(top({kNone, 1, kNone, 0}, 3), (std::vector<int32_t>{1, 3}));
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(top({nan, 1, nan, 0}, 3), (std::vector<int32_t>{1, 3}));
+  EXPECT_EQ(top({nan, 1, nan, 0, 2}, 2), (std::vector<int32_t>{1, 4}));
 }
 
 TEST(SelectTop, IsASortOnAnyNumbers) {
@@ -45,7 +48,7 @@ TEST(SelectTop, IsASortOnAnyNumbers) {
     const auto k = static_cast<int32_t>(rng.next_u32() % 100);
     if (static_cast<int32_t>(order.size()) > k) order.resize(static_cast<size_t>(k));
     std::sort(order.begin(), order.end());
-    ASSERT_EQ(top(scores, k), order) << round;
+    for (const Isa isa : available_isas()) ASSERT_EQ(top(scores, k, isa), order) << round << " " << isa_name(isa);
   }
 }
 
@@ -54,9 +57,9 @@ TEST(ChooseBlocks, TheLastBlockIsAlwaysIn) {
   std::vector<uint8_t> chosen(4);
   std::vector<float> block_scores(4);
   std::vector<int32_t> scratch(4);
-  choose_blocks(scores, 2, 2, chosen.data(), block_scores.data(), scratch.data());
+  choose_blocks(scores, 2, 2, chosen.data(), block_scores.data(), scratch.data(), default_isa());
   EXPECT_EQ(chosen, (std::vector<uint8_t>{1, 0, 0, 1}));
-  choose_blocks(scores, 2, 3, chosen.data(), block_scores.data(), scratch.data());
+  choose_blocks(scores, 2, 3, chosen.data(), block_scores.data(), scratch.data(), default_isa());
   EXPECT_EQ(chosen, (std::vector<uint8_t>{1, 0, 1, 1}));
 }
 

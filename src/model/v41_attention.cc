@@ -222,12 +222,13 @@ void V41Step::select(int32_t layer, int64_t r, float* scores, V41Buffers::Scratc
   uint8_t* chosen = b_.candidates.data() + r * b_.max_blocks;
   const std::span<float> visible_scores(scores, static_cast<size_t>(visible));
   if (layer == c.candidate_source_layer_id)
-    choose_blocks(visible_scores, c.candidate_block_size, c.candidate_topk_blocks, chosen, scores + visible, scratch.ints.data());
-  if (c.is_reindex(layer))
-    for (int32_t t = 0; t < visible; ++t)
-      if (chosen[t / c.candidate_block_size] == 0) scores[t] = -std::numeric_limits<float>::infinity();
+    choose_blocks(visible_scores, c.candidate_block_size, c.candidate_topk_blocks, chosen, scores + visible, scratch.ints.data(), p_.isa);
+  if (c.is_reindex(layer)) {
+    for (int32_t first = 0, block = 0; first < visible; first += c.candidate_block_size, ++block)
+      if (chosen[block] == 0) std::fill_n(scores + first, std::min(c.candidate_block_size, visible - first), -std::numeric_limits<float>::infinity());
+  }
   int32_t* selected = b_.selected.data() + r * c.index_topk;
-  const int32_t count = select_top(visible_scores, c.index_topk, selected);
+  const int32_t count = select_top(visible_scores, c.index_topk, selected, p_.isa);
   std::fill(selected + count, selected + c.index_topk, -1);
   b_.num_selected[static_cast<size_t>(r)] = count;
 }

@@ -89,5 +89,16 @@ void index_scores_impl(const IndexScoreParams& p) {
   }
 }
 
+int64_t count_at_least_impl(const float* x, int64_t n, float bound) {
+  int64_t total = 0;
+  for (int64_t begin = 0; begin < n; begin += 1 << 20) {  // counts of 32 bits: as many lanes as there are numbers in a vector
+    int32_t count = 0;
+    const int64_t end = n - begin < 1 << 20 ? n : begin + (1 << 20);
+    for (int64_t i = begin; i < end; ++i) count += x[i] >= bound;
+    total += count;
+  }
+  return total;
+}
+
 }  // namespace
 }  // namespace deepinfer

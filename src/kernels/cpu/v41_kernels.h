@@ -41,6 +41,7 @@ struct V41Kernels {
   void (*hyper_expand_row)(const HyperCoefficients& c, const float* y, int64_t hidden, int64_t begin, int64_t end, float* streams);
   void (*sink_attention)(const SinkAttentionParams& p);
   void (*index_scores)(const IndexScoreParams& p);
+  int64_t (*count_at_least)(const float* x, int64_t n, float bound);
   void (*full_attention)(const FullAttentionTileParams& p);
 };
 // What a file that includes the *_impl.h of all of them puts into its table.
@@ -48,7 +49,7 @@ struct V41Kernels {
   {round_to_bf16_impl,  round_to_fp8_impl,          quantize_fp8_impl,          quantize_fp4_e8m0_impl,  quantize_fp4_e4m3_impl,     \
    dequantize_fp8_impl, dequantize_fp4_e8m0_impl,   dequantize_fp4_e4m3_impl,   norm_row_impl,           swiglu_row_impl,            \
    engram_gate_impl,    hyper_dots_impl,            sum_of_squares_impl,        hyper_collapse_row_impl, hyper_expand_row_impl,      \
-   sink_attention_impl, index_scores_impl,          full_attention_impl}
+   sink_attention_impl, index_scores_impl,          count_at_least_impl,        full_attention_impl}
 const V41Kernels& v41_kernels_portable();
 const V41Kernels& v41_kernels_avx2();
 const V41Kernels& v41_kernels_avx512f();
