@@ -35,7 +35,7 @@ void V41Step::reserve(const ModelLimits& limits, int num_threads) {
   rows_.reserve(static_cast<size_t>(rows));
   step_row_.reserve(static_cast<size_t>(rows));
   kept_.reserve(static_cast<size_t>(rows));
-  groups_.reserve(static_cast<size_t>(rows));
+  for (auto& groups : groups_) groups.reserve(static_cast<size_t>(rows));
   sequence_first_.reserve(static_cast<size_t>(limits.max_sequences));
   resize(b.streams, rows, kHyperStreams * d);
   resize(b.pre, rows, kHyperStreams);
@@ -96,6 +96,7 @@ void V41Step::plan(const StepBatch& batch, std::byte* arena, float* logits, V41O
   logits_ = logits;
   observer_ = observer;
   plan_rows();
+  plan_groups();
   // Reading of table rows begins before the first layer: which they are follows from the tokens.
   if (p_.memory != nullptr && p_.memory->reads_tables())
     for (size_t table = 0; table < p_.weights.engrams.size(); ++table)
@@ -120,16 +121,17 @@ void V41Step::plan_rows() {
   }
 }
 
-// The compressed rows that the active rows complete and that their blocks do not hold yet.
-void V41Step::plan_groups(int32_t source) {
-  const int32_t ratio = p_.config.compress_ratio(p_.config.kv_source_layer_ids[static_cast<size_t>(source)]);
-  groups_.clear();
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    const V41Row& row = rows_[i];
-    if (row.position < sequence(row).global_start || (row.position + 1) % ratio != 0) continue;
-    const bool together = ratio == 1 || row.position > sequence(row).start;
-    groups_.push_back({row.sequence, row.position / ratio, static_cast<int32_t>(i),
-                       together ? static_cast<int32_t>(i) - (ratio - 1) : -1});
+// The compressed rows that the step completes and that their blocks do not hold yet. They are of all its rows: narrowing comes later.
+void V41Step::plan_groups() {
+  for (int32_t ratio : {1, 2}) {
+    std::vector<V41Group>& groups = groups_[ratio - 1];
+    groups.clear();
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      const V41Row& row = rows_[i];
+      if (row.position < sequence(row).global_start || (row.position + 1) % ratio != 0) continue;
+      const bool together = ratio == 1 || row.position > sequence(row).start;
+      groups.push_back({row.sequence, row.position / ratio, static_cast<int32_t>(i), together ? static_cast<int32_t>(i) - (ratio - 1) : -1});
+    }
   }
 }
 
@@ -263,48 +265,78 @@ void V41Step::engram(int32_t layer, Team& team) {
 }
 
 // Coefficients of the streams, their mix by the coefficients of the sublayer before (the shift of V4.1), norm, rounding. Every thread has
-// finished the streams of its own rows (Team::range) and no others.
+// finished the streams of its own rows (Team::range) and no others; where threads share rows, some columns of all.
 void V41Step::enter_sublayer(std::string_view name, int32_t layer, const HyperWeights& hyper, const bf16* norm, Team& team) {
   const int64_t d = p_.config.hidden_size;
-  const HyperParams params = hyper_params();
+  if (shares_rows(team) && observer_ == nullptr) return enter_shared_rows(hyper, norm, team);
+  if (shares_rows(team)) team.barrier();
   const auto [begin, end] = team.range(num_rows());
-  if (shares_rows(team)) {
-    team.barrier();
-    const auto [first, last] = team.range(num_rows() * kHyperDots);
-    for (int64_t i = first; i < last;) {
-      const int64_t r = i / kHyperDots, dots = i % kHyperDots, stop = std::min(dots + last - i, int64_t{kHyperDots});
-      hyper_dots(params, hyper, b_.streams.data() + r * kHyperStreams * d, 1, static_cast<int32_t>(dots), static_cast<int32_t>(stop),
-                 b_.hyper_dots.data() + r * kHyperDots, p_.isa);
-      i += stop - dots;
-    }
-    team.barrier();
-  } else {
-    hyper_dots(params, hyper, b_.streams.data() + begin * kHyperStreams * d, end - begin, 0, kHyperDots, b_.hyper_dots.data() + begin * kHyperDots, p_.isa);
-  }
-  for (int64_t r = begin; r < end; ++r) {
-    const float* streams = b_.streams.data() + r * kHyperStreams * d;
-    HyperCoefficients& coefficients = b_.coefficients[static_cast<size_t>(r)];
-    hyper_coefficients(params, hyper, streams, b_.hyper_dots.data() + r * kHyperDots, coefficients, p_.isa);
-    float* pre = b_.pre.data() + r * kHyperStreams;
-    hyper_collapse(params, pre, streams, b_.u.data() + r * d, p_.isa);
-    std::copy_n(coefficients.pre, kHyperStreams, pre);
-    v41_norm(b_.u.data() + r * d, norm, d, p_.config.rms_norm_eps, b_.x.data() + r * d, p_.isa);
-  }
+  hyper_dots(hyper_params(), hyper, b_.streams.data() + begin * kHyperStreams * d, end - begin, 0, kHyperDots, b_.hyper_dots.data() + begin * kHyperDots, p_.isa);
+  for (int64_t r = begin; r < end; ++r) enter_row(r, norm);
+  weigh_streams(hyper, begin, end);
   observe(name == "attn_in" ? "hc.attn" : "hc.ffn", layer, sizeof(HyperCoefficients) / sizeof(float), reinterpret_cast<float*>(b_.coefficients.data()), team);
   observe(name, layer, d, b_.x.data(), team);
+  round_rows(begin, end);
+  team.barrier();
+}
+// What the sublayer reads of a row.
+void V41Step::enter_row(int64_t r, const bf16* norm) {
+  const int64_t d = p_.config.hidden_size;
+  float* x = b_.x.data() + r * d;
+  hyper_collapse(hyper_params(), b_.pre.data() + r * kHyperStreams, b_.streams.data() + r * kHyperStreams * d, b_.u.data() + r * d, p_.isa);
+  v41_norm(b_.u.data() + r * d, norm, d, p_.config.rms_norm_eps, x, p_.isa);
+}
+
+void V41Step::round_rows(int64_t begin, int64_t end) {
+  const int64_t d = p_.config.hidden_size;
   for (int64_t r = begin; r < end; ++r) {
     round_to_bf16(b_.x.data() + r * d, d, b_.x16.data() + r * d, p_.isa);
     round_to_fp8(b_.x.data() + r * d, d, b_.x8.data() + r * d, p_.isa);
   }
+}
+
+// Coefficients of rows from their products with the weights of the hyper-connections.
+void V41Step::weigh_streams(const HyperWeights& hyper, int64_t begin, int64_t end) {
+  for (int64_t r = begin; r < end; ++r) {
+    HyperCoefficients& coefficients = b_.coefficients[static_cast<size_t>(r)];
+    hyper_coefficients(hyper_params(), hyper, b_.streams.data() + r * kHyperStreams * p_.config.hidden_size, b_.hyper_dots.data() + r * kHyperDots, coefficients, p_.isa);
+    std::copy_n(coefficients.pre, kHyperStreams, b_.pre.data() + r * kHyperStreams);
+  }
+}
+
+// enter_sublayer() where threads share rows. The coefficients are wanted when the sublayer ends, and cost one thread some time: they are left
+// to one that has nothing else to do in between (weigh_shared_row).
+void V41Step::enter_shared_rows(const HyperWeights& hyper, const bf16* norm, Team& team) {
+  constexpr int64_t kEntering = 3, kUnits = kEntering + kHyperDots;  // the first takes as long as three products
+  const int64_t width = kHyperStreams * p_.config.hidden_size;
   team.barrier();
+  const auto [first, last] = team.range(num_rows() * kUnits);
+  for (int64_t i = first; i < last;) {
+    const int64_t r = i / kUnits, unit = i % kUnits, stop = std::min(unit + last - i, kUnits);
+    if (unit == 0) {
+      enter_row(r, norm);
+      round_rows(r, r + 1);
+    }
+    const auto begin = static_cast<int32_t>(std::max(unit, kEntering) - kEntering), end = static_cast<int32_t>(std::max(stop, kEntering) - kEntering);
+    hyper_dots(hyper_params(), hyper, b_.streams.data() + r * width, 1, begin, end, b_.hyper_dots.data() + r * kHyperDots, p_.isa);
+    i += stop - unit;
+  }
+  team.barrier();
+}
+
+// The coefficients that enter_shared_rows() left. row: one that no other thread takes, or none.
+void V41Step::weigh_shared_row(const HyperWeights& hyper, int64_t row, Team& team) {
+  if (shares_rows(team) && observer_ == nullptr && row < num_rows()) weigh_streams(hyper, row, row + 1);
 }
 
 // Adds the sublayer's output to the streams. No barrier at the end: what follows reads only streams of the thread's own rows.
 void V41Step::leave_sublayer(Team& team) {
   const int64_t d = p_.config.hidden_size;
-  const auto [begin, end] = team.range(num_rows());
+  const bool shares = shares_rows(team);
+  const auto [begin, end] = shares ? std::pair(int64_t{0}, num_rows()) : team.range(num_rows());
+  const auto [first, last] = shares ? team.range(d / kUnit) : std::pair(int64_t{0}, d / kUnit);
   for (int64_t r = begin; r < end; ++r)
-    hyper_expand(hyper_params(), b_.coefficients[static_cast<size_t>(r)], b_.y.data() + r * d, 0, d, b_.streams.data() + r * kHyperStreams * d, p_.isa);
+    hyper_expand(hyper_params(), b_.coefficients[static_cast<size_t>(r)], b_.y.data() + r * d, first * kUnit, last * kUnit, b_.streams.data() + r * kHyperStreams * d, p_.isa);
 }
 
 // Drops the rows that the decoder layers do not need: what they left behind (compressed rows, index keys) is stored by now. The caller
@@ -319,6 +351,7 @@ void V41Step::narrow(Team& team) {
     };
     move(b_.streams, kHyperStreams * d);
     move(b_.pre, kHyperStreams);
+    move(b_.hyper_dots, kHyperDots);
     move(b_.coefficients, 1);
     move(b_.x, d);
     move(b_.x16, d);

@@ -38,9 +38,12 @@ void V41Step::attention(int32_t layer, Team& team) {
   queries(layer, team);
   if (c.is_index_source(layer)) select_rows(layer, team);
   attend_rows(layer, team);
+  if (!keeps_groups(team)) team.barrier();
+  project_low(layer, team);
   team.barrier();
   store_window(layer, team);
-  project_output(layer, team);
+  linear(rows16(b_.o_low8, int64_t{c.o_groups} * c.o_lora_rank), block(layer).wo_b, {b_.y.data(), c.hidden_size, true}, p_.isa, team);
+  team.barrier();
 }
 
 // Products of the normed input: query latent, window row, weights of the index heads. No barrier at the end.
@@ -64,68 +67,78 @@ void V41Step::compressor_inputs(int32_t layer, Team& team) {
   if (pooled) linear(x, w.compressor_wgate, {b_.compressor_gate.data(), c.head_dim, false}, p_.isa, team);
 }
 
-// Makes the compressed rows and index keys that the step completes and writes them into their blocks; keeps pending tokens.
+// Makes the compressed rows and index keys that the step completes and writes them into their blocks; keeps pending tokens. No barrier at
+// the end: who reads them passes others first.
 void V41Step::compress(int32_t layer, Team& team) {
   const V41Config& c = p_.config;
-  const V41Block& w = block(layer);
-  const int32_t source = source_number(layer), dim = c.head_dim, ratio = c.compress_ratio(layer);
-  if (team.index() == 0) plan_groups(source);
-  team.barrier();
-  const int64_t num_groups = static_cast<int64_t>(groups_.size());
+  const auto num_groups = static_cast<int64_t>(groups_of(layer).size());
   const auto [begin, end] = team.range(num_groups);
-  for (int64_t g = begin; g < end; ++g) {
-    const V41Group& group = groups_[static_cast<size_t>(g)];
-    float* latent = b_.latent.data() + g * dim;
-    const float* kv1 = b_.compressor_kv.data() + int64_t{group.last_row} * dim;
-    if (ratio == 1) {
-      std::copy_n(kv1, dim, latent);
-    } else {
-      const V41Row& row = rows_[static_cast<size_t>(group.last_row)];
-      const float* waiting = group.first_row < 0 ? p_.layout.pending(sequence(row).state, source, row.position - 1) : nullptr;
-      const float* kv0 = waiting != nullptr ? waiting : b_.compressor_kv.data() + int64_t{group.first_row} * dim;
-      const float* gate0 = waiting != nullptr ? waiting + dim : b_.compressor_gate.data() + int64_t{group.first_row} * dim;
-      const float* gate1 = b_.compressor_gate.data() + int64_t{group.last_row} * dim;
-      for (int32_t i = 0; i < dim; ++i) {
-        const float top = std::max(gate0[i], gate1[i]), e0 = std::exp(gate0[i] - top), e1 = std::exp(gate1[i] - top);
-        latent[i] = round_bf16(kv0[i] * (e0 / (e0 + e1)) + kv1[i] * (e1 / (e0 + e1)));
-      }
-    }
-    v41_norm(latent, w.compressor_norm, dim, c.rms_norm_eps, latent, p_.isa);
-    round_to_bf16(latent, dim, b_.latent16.data() + g * dim, p_.isa);
+  if (num_groups > 0) {
+    for (int64_t g = begin; g < end; ++g) latent_row(layer, g);
+    team.barrier();
+    linear({b_.latent16.data(), c.head_dim, num_groups}, block(layer).index_wk, {b_.index_key.data(), c.index_head_dim, true}, p_.isa, team);
+    team.barrier();
+    for (int64_t g = begin; g < end; ++g) store_compressed(layer, g, scratch_of(team).floats.data());
   }
-  team.barrier();
-  linear({b_.latent16.data(), dim, num_groups}, w.index_wk, {b_.index_key.data(), c.index_head_dim, true}, p_.isa, team);
-  team.barrier();
-  V41Array<float>& angles = scratch_of(team).floats;
-  for (int64_t g = begin; g < end; ++g) {
-    const V41Group& group = groups_[static_cast<size_t>(g)];
+  if (c.compress_ratio(layer) == 2) store_pending(layer, team);
+}
+
+// The normed latent of a group: its token's for ratio 1, two tokens' pooled for ratio 2.
+void V41Step::latent_row(int32_t layer, int64_t g) {
+  const V41Config& c = p_.config;
+  const int32_t dim = c.head_dim;
+  const V41Group& group = groups_of(layer)[static_cast<size_t>(g)];
+  float* latent = b_.latent.data() + g * dim;
+  const float* kv1 = b_.compressor_kv.data() + int64_t{group.last_row} * dim;
+  if (c.compress_ratio(layer) == 1) {
+    std::copy_n(kv1, dim, latent);
+  } else {
     const V41Row& row = rows_[static_cast<size_t>(group.last_row)];
-    std::byte* kv = kv_block(row, p_.layout.block_of(source, group.index));
-    p_.compressed_rope.angles(int64_t{group.index} * ratio, angles.data());
-    float* key = b_.index_key.data() + g * c.index_head_dim;
-    v41_norm(key, w.index_k_norm, c.index_head_dim, c.rms_norm_eps, key, p_.isa);
-    p_.compressed_rope.rotate(key, c.index_head_dim, angles.data());
-    const auto packed_key = p_.layout.index_key(kv, source, group.index);
-    quantize_fp4_e8m0(key, c.index_head_dim, packed_key.codes, scales8(packed_key.scales), p_.isa);
-    float* latent = b_.latent.data() + g * dim;
-    p_.compressed_rope.rotate(latent, dim, angles.data());
-    const auto packed_row = p_.layout.main_row(kv, source, group.index);
-    quantize_fp4_e4m3(latent, dim, packed_row.codes, fp8(packed_row.scales), p_.isa);
-  }
-  team.barrier();
-  if (ratio == 2) {  // the last tokens of each sequence wait for partners, or for the draft to be taken back
-    const auto [first, last] = team.range(static_cast<int64_t>(batch_.sequences.size()));
-    for (int64_t s = first; s < last; ++s) {
-      const SequenceRows& seq = batch_.sequences[static_cast<size_t>(s)];
-      for (int32_t i = std::max(0, seq.num_rows - p_.layout.pending_slots()); i < seq.num_rows; ++i) {
-        const int64_t r = sequence_first_[static_cast<size_t>(s)] + i;
-        float* pending = p_.layout.pending(seq.state, source, seq.start + i);
-        std::copy_n(b_.compressor_kv.data() + r * dim, dim, pending);
-        std::copy_n(b_.compressor_gate.data() + r * dim, dim, pending + dim);
-      }
+    const float* waiting = group.first_row < 0 ? p_.layout.pending(sequence(row).state, source_number(layer), row.position - 1) : nullptr;
+    const float* kv0 = waiting != nullptr ? waiting : b_.compressor_kv.data() + int64_t{group.first_row} * dim;
+    const float* gate0 = waiting != nullptr ? waiting + dim : b_.compressor_gate.data() + int64_t{group.first_row} * dim;
+    const float* gate1 = b_.compressor_gate.data() + int64_t{group.last_row} * dim;
+    for (int32_t i = 0; i < dim; ++i) {
+      const float top = std::max(gate0[i], gate1[i]), e0 = std::exp(gate0[i] - top), e1 = std::exp(gate1[i] - top);
+      latent[i] = round_bf16(kv0[i] * (e0 / (e0 + e1)) + kv1[i] * (e1 / (e0 + e1)));
     }
   }
-  team.barrier();
+  v41_norm(latent, block(layer).compressor_norm, dim, c.rms_norm_eps, latent, p_.isa);
+  round_to_bf16(latent, dim, b_.latent16.data() + g * dim, p_.isa);
+}
+
+// The compressed row and the index key of a group, rotated and rounded. angles: [rope dims] of scratch.
+void V41Step::store_compressed(int32_t layer, int64_t g, float* angles) {
+  const V41Config& c = p_.config;
+  const int32_t source = source_number(layer), dim = c.head_dim;
+  const V41Group& group = groups_of(layer)[static_cast<size_t>(g)];
+  std::byte* kv = kv_block(rows_[static_cast<size_t>(group.last_row)], p_.layout.block_of(source, group.index));
+  p_.compressed_rope.angles(int64_t{group.index} * c.compress_ratio(layer), angles);
+  float* key = b_.index_key.data() + g * c.index_head_dim;
+  v41_norm(key, block(layer).index_k_norm, c.index_head_dim, c.rms_norm_eps, key, p_.isa);
+  p_.compressed_rope.rotate(key, c.index_head_dim, angles);
+  const auto packed_key = p_.layout.index_key(kv, source, group.index);
+  quantize_fp4_e8m0(key, c.index_head_dim, packed_key.codes, scales8(packed_key.scales), p_.isa);
+  float* latent = b_.latent.data() + g * dim;
+  p_.compressed_rope.rotate(latent, dim, angles);
+  const auto packed_row = p_.layout.main_row(kv, source, group.index);
+  quantize_fp4_e4m3(latent, dim, packed_row.codes, fp8(packed_row.scales), p_.isa);
+}
+
+// The last tokens of each sequence wait for partners, or for the draft to be taken back. What waited before has been read by now: there is a
+// barrier between where something has.
+void V41Step::store_pending(int32_t layer, Team& team) {
+  const int32_t source = source_number(layer), dim = p_.config.head_dim;
+  const auto [first, last] = team.range(static_cast<int64_t>(batch_.sequences.size()));
+  for (int64_t s = first; s < last; ++s) {
+    const SequenceRows& seq = batch_.sequences[static_cast<size_t>(s)];
+    for (int32_t i = std::max(0, seq.num_rows - p_.layout.pending_slots()); i < seq.num_rows; ++i) {
+      const int64_t r = sequence_first_[static_cast<size_t>(s)] + i;
+      float* pending = p_.layout.pending(seq.state, source, seq.start + i);
+      std::copy_n(b_.compressor_kv.data() + r * dim, dim, pending);
+      std::copy_n(b_.compressor_gate.data() + r * dim, dim, pending + dim);
+    }
+  }
 }
 
 // Window rows, rotated and rounded; products of the query latent, which their readers rotate.
@@ -136,6 +149,7 @@ void V41Step::queries(int32_t layer, Team& team) {
   const bool compressed = c.compress_ratio(layer) > 0;
   const V41Rope& rope = compressed ? p_.compressed_rope : p_.plain_rope;
   const float* angles = compressed ? b_.compressed_angles.data() : b_.plain_angles.data();
+  weigh_shared_row(w.hc_attn, team.index(), team);  // the first threads have no rows of their own here
   const auto [begin, end] = team.range(num_rows());
   for (int64_t r = begin; r < end; ++r) {
     float* qr = b_.qr.data() + r * c.q_lora_rank;
@@ -236,6 +250,11 @@ void V41Step::select(int32_t layer, int64_t r, float* scores, V41Buffers::Scratc
 // Rows by ticket, since they differ in length; few rows: every thread takes a share of the heads.
 void V41Step::attend_rows(int32_t layer, Team& team) {
   const int32_t heads = p_.config.num_attention_heads;
+  if (keeps_groups(team)) {
+    const int32_t share = heads / team.size(), first = team.index() * share;
+    for (int64_t r = 0; r < num_rows(); ++r) attend(layer, r, first, share, scratch_of(team));
+    return;
+  }
   if (num_rows() < 2 * team.size()) {
     constexpr int32_t kTile = 4;  // heads that the kernel likes to have together
     const int64_t tiles = (heads + kTile - 1) / kTile;
@@ -321,8 +340,8 @@ void V41Step::store_window(int32_t layer, Team& team) {
   }
 }
 
-// Grouped low-rank projection back to the stream's width.
-void V41Step::project_output(int32_t layer, Team& team) {
+// Grouped projection to a low rank, the first of two back to the stream's width. Its units are dealt out as heads are in attend_rows().
+void V41Step::project_low(int32_t layer, Team& team) {
   const V41Config& c = p_.config;
   const V41Block& w = block(layer);
   const int64_t width = int64_t{c.num_attention_heads} * c.head_dim, low = int64_t{c.o_groups} * c.o_lora_rank;
@@ -337,9 +356,6 @@ void V41Step::project_output(int32_t layer, Team& team) {
       for (int64_t j = 0; j < rows; ++j) round_to_fp8(out + j * kUnit, kUnit, b_.o_low8.data() + (first + j) * low + column, p_.isa);
     }
   }
-  team.barrier();
-  linear(rows16(b_.o_low8, low), w.wo_b, {b_.y.data(), c.hidden_size, true}, p_.isa, team);
-  team.barrier();
 }
 
 }  // namespace deepinfer::model

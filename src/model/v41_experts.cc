@@ -48,6 +48,7 @@ void V41Step::route(int32_t layer, Team& team) {
   const int32_t num_experts = static_cast<int32_t>(w.gate.rows), k = c.num_experts_per_tok;
   linear(rows16(b_.x16, c.hidden_size), w.gate, {b_.gate_logits.data(), num_experts, false}, p_.isa, team);
   team.barrier();
+  weigh_shared_row(w.hc_ffn, team.size() - 1 - team.index(), team);  // the last threads wait here for the first
   float* scratch = scratch_of(team).floats.data();
   if (num_rows() > team.size()) {
     const auto [begin, end] = team.range(num_rows());

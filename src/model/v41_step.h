@@ -114,7 +114,7 @@ class V41Step {
  private:
   // v41.cc
   void plan_rows();
-  void plan_groups(int32_t source);
+  void plan_groups();
   const bf16* embedding(const V41Row& row) const;
   void embed(Team& team);
   void engram(int32_t layer, Team& team);
@@ -123,10 +123,17 @@ class V41Step {
   void want_engram_rows(int32_t table, int64_t first, int64_t count);
   void gather_engram_rows(int32_t table, Team& team);
   void enter_sublayer(std::string_view name, int32_t layer, const HyperWeights& hyper, const bf16* norm, Team& team);
+  void enter_shared_rows(const HyperWeights& hyper, const bf16* norm, Team& team);
+  void enter_row(int64_t row, const bf16* norm);
+  void round_rows(int64_t begin, int64_t end);
+  void weigh_streams(const HyperWeights& hyper, int64_t begin, int64_t end);
+  void weigh_shared_row(const HyperWeights& hyper, int64_t row, Team& team);
   void leave_sublayer(Team& team);
   HyperParams hyper_params() const { return {p_.config.hidden_size, p_.config.rms_norm_eps, p_.config.hc_eps, p_.config.hc_sinkhorn_iters}; }
-  // Few rows: the threads share the products of each row's hyper-connections, which read megabytes of weights in large models.
+  // Few rows: the threads share the work on each row's streams, whose weights are megabytes in large models.
   bool shares_rows(const Team& team) const { return num_rows() < team.size(); }
+  // Threads that share the rows attend to those heads whose output they project, if groups of heads can be dealt out evenly.
+  bool keeps_groups(const Team& team) const { return shares_rows(team) && p_.config.o_groups % team.size() == 0; }
   void narrow(Team& team);
   void head(Team& team);
   void observe(std::string_view name, int32_t layer, int64_t width, float* data, Team& team);
@@ -135,9 +142,13 @@ class V41Step {
   void observe_engram_ids(int32_t layer, Team& team);
   // v41_attention.cc
   void attention(int32_t layer, Team& team);
+  const std::vector<V41Group>& groups_of(int32_t layer) const { return groups_[p_.config.compress_ratio(layer) - 1]; }
   void query_inputs(int32_t layer, Team& team);
   void compressor_inputs(int32_t layer, Team& team);
   void compress(int32_t layer, Team& team);
+  void latent_row(int32_t layer, int64_t group);
+  void store_compressed(int32_t layer, int64_t group, float* angles);
+  void store_pending(int32_t layer, Team& team);
   void queries(int32_t layer, Team& team);
   void select_rows(int32_t layer, Team& team);
   void select(int32_t layer, int64_t row, float* scores, V41Buffers::Scratch& scratch);
@@ -150,7 +161,7 @@ class V41Step {
   void attend(int32_t layer, int64_t row, int32_t first_head, int32_t num_heads, V41Buffers::Scratch& scratch);
   int32_t attention_list(int32_t layer, int64_t row, KvRow* list);
   void store_window(int32_t layer, Team& team);
-  void project_output(int32_t layer, Team& team);
+  void project_low(int32_t layer, Team& team);
   // v41_experts.cc
   void experts(int32_t layer, Team& team);
   void route(int32_t layer, Team& team);
@@ -186,7 +197,7 @@ class V41Step {
   std::vector<V41Row> rows_;               // active
   std::vector<int32_t> sequence_first_;    // first active row of each sequence
   std::vector<int32_t> step_row_;          // active row -> row of the step
-  std::vector<V41Group> groups_;           // of the KV source at hand
+  std::vector<V41Group> groups_[2];        // that the step completes, of KV sources of ratio 1 and 2
   std::vector<int32_t> kept_;              // active rows that remain after narrowing
 };
 
