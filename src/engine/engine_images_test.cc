@@ -122,10 +122,13 @@ TEST_F(EngineImages, NothingIsKeptAboveTheBound) {
   EXPECT_EQ(settled().images_encoded_total, 3u);
 }
 
-// Streams go on, and other prompts too, while a picture is encoded piece by piece.
+// Streams go on, and other prompts too, while a picture is encoded piece by piece: a step gives it what its rows leave of the budget. The two
+// streams leave 62 rows of 64, so that its 126 products take three steps; all 64 would make two of them, and no bound one.
 TEST(StepperImages, APictureStallsNobodyElse) {
   const ModelFactory model = [](Workers&) { return std::make_unique<FakeModel>(FakeModelOptions{.vision = true}); };
-  Bench bench(model, 1, 64, 64, 8);
+  constexpr int kBudget = 64, kPieces = 3;
+  static_assert(2 * (kBudget - 2) < FakeImageEncoder::kProducts && FakeImageEncoder::kProducts <= 2 * kBudget);
+  Bench bench(model, 1, 64, kBudget, 8);
   const auto stream = std::make_shared<Collect>(), shown = std::make_shared<Collect>(), late = std::make_shared<Collect>();
   Request text;
   text.prompt = {3, 1, 4, 1, 5};
@@ -140,7 +143,7 @@ TEST(StepperImages, APictureStallsNobodyElse) {
   const size_t before = num_tokens(stream);
   bench.stepper->step();  // what stands before the picture, and the other prompt
   EXPECT_EQ(num_tokens(late), 1u);
-  for (int piece = 0; piece < FakeImageEncoder::kPieces; ++piece) {
+  for (int piece = 0; piece < kPieces; ++piece) {
     EXPECT_EQ(bench.stepper->stats().images_encoded_total, 0u);
     bench.stepper->step();
   }
@@ -148,8 +151,8 @@ TEST(StepperImages, APictureStallsNobodyElse) {
   EXPECT_EQ(num_tokens(shown), 0u);
   bench.stepper->step();  // the picture's rows and all that follow
   EXPECT_EQ(num_tokens(shown), 1u);
-  EXPECT_EQ(num_tokens(stream), before + 2 + FakeImageEncoder::kPieces);
-  EXPECT_EQ(num_tokens(late), 2u + FakeImageEncoder::kPieces);
+  EXPECT_EQ(num_tokens(stream), before + 2 + kPieces);
+  EXPECT_EQ(num_tokens(late), 2u + kPieces);
 }
 
 // Cancelled in the middle of its picture; the next one's begins at once.

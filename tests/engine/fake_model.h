@@ -34,23 +34,23 @@ struct FakeModelOptions {
   bool vision = false;
 };
 
-// Rows that are known from the start, given out after so many pieces.
+// Rows that are known from the start, given out after so many products; a piece is one of them at least.
 class ReadyImage final : public model::ImageEncoding {
  public:
-  explicit ReadyImage(std::vector<bf16> rows, int num_pieces = 1) : rows_(std::move(rows)), num_left_(num_pieces) {}
-  bool advance(double) override { return --num_left_ == 0; }
+  explicit ReadyImage(std::vector<bf16> rows, double num_products = 1) : rows_(std::move(rows)), num_left_(num_products) {}
+  bool advance(double num_products) override { return (num_left_ -= std::max(num_products, 1.0)) <= 0; }
   std::vector<bf16> take_rows() override { return std::move(rows_); }
 
  private:
   std::vector<bf16> rows_;
-  int num_left_;
+  double num_left_;
 };
 
 // Pictures of 2 x 2 pixels a position; token 96 stands for them.
 class FakeImageEncoder final : public model::ImageEncoder {
  public:
   static constexpr int64_t kHidden = 4;  // a row is one hash
-  static constexpr int kPieces = 3;
+  static constexpr double kProducts = 126;  // of a picture; a row of a step costs one
   TokenId token_id() const override { return 96; }
   const image::PatchOptions& patch_options() const override { return options_; }
   std::unique_ptr<model::ImageEncoding> begin(std::vector<bf16> patches, const image::PatchPlan& plan, Workers&) const override {
@@ -60,7 +60,7 @@ class FakeImageEncoder final : public model::ImageEncoder {
       const uint64_t hash = xxh3_64(std::as_bytes(std::span(&i, 1)), seed);
       std::memcpy(&rows[static_cast<size_t>(i * kHidden)], &hash, sizeof(hash));
     }
-    return std::make_unique<ReadyImage>(std::move(rows), kPieces);
+    return std::make_unique<ReadyImage>(std::move(rows), kProducts);
   }
 
  private:
@@ -83,7 +83,7 @@ class FakeModel final : public model::Model {
 
   const model::ModelInfo& info() const override { return info_; }
   const model::KvLayout& kv_layout() const override { return layout_; }
-  model::StepCost cost(const model::StepShape&) const override { return {}; }
+  model::StepCost cost(const model::StepShape& shape) const override { return {.products = static_cast<double>(shape.num_rows)}; }
   const model::ImageEncoder* image_encoder() const override { return options_.vision ? &image_encoder_ : nullptr; }
   void reserve(const model::ModelLimits& limits, Workers&) override { limits_ = limits; }
 
