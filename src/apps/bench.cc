@@ -97,10 +97,17 @@ Result<std::vector<BenchCase>> chosen_cases(const BenchFlags& flags, int32_t max
   return chosen;
 }
 
+// The tokenizer has no part in what is measured, so a model that lacks one will do.
+Result<std::unique_ptr<model::Model>> load_model(const BenchFlags& flags, const std::string& path, Workers& workers) {
+  DI_TRY(engine::OpenModel open, engine::open_model(path, engine::TextNeed::kForWeights));
+  DI_TRY(engine::LoadedModel loaded, engine::load_weights(std::move(open), flags.model.weight_options(), workers));
+  return std::move(loaded.model);
+}
+
 // Through an engine of its own, since a model's workspace is sized once.
 Result<HitResult> run_full_hit(const BenchFlags& flags, const std::string& path, Workers& workers) {
   const SteadyClock clock;
-  DI_TRY(std::unique_ptr<model::Model> loaded, engine::load_model_alone(path, flags.model.weight_options(), workers));
+  DI_TRY(std::unique_ptr<model::Model> loaded, load_model(flags, path, workers));
   engine::EngineOptions engine_options{.weights_identity = path, .max_num_batched_tokens = flags.max_num_batched_tokens, .max_num_sequences = 1};
   DI_TRY(const std::unique_ptr<engine::Engine> engine, engine::Engine::start(std::move(loaded), workers, clock, std::move(engine_options)));
   return measure_full_hit(*engine, std::min(kHitTokens, engine->model().max_context - 1), flags.rounds, clock);
@@ -125,11 +132,10 @@ Result<Report> run_bench(const BenchFlags& flags) {
   DI_TRY(report.path, find_model(flags.model.model));
   const std::unique_ptr<Workers> workers = flags.model.start_workers();
   workers->pin_caller();
-  // The tokenizer has no part in this, so a model that lacks one can be measured too.
-  DI_TRY(std::unique_ptr<model::Model> loaded, engine::load_model_alone(report.path, flags.model.weight_options(), *workers));
+  DI_TRY(std::unique_ptr<model::Model> loaded, load_model(flags, report.path, *workers));
   report.info = loaded->info();
   report.num_threads = workers->size();
-  const int32_t max_context = flags.model.context > 0 ? std::min(flags.model.context, report.info.max_context) : report.info.max_context;
+  const int32_t max_context = flags.model.context > 0 ? flags.model.context : report.info.max_context;
   DI_TRY(const std::vector<BenchCase> cases, chosen_cases(flags, max_context, loaded->kv_layout()));
   report.roof = measure_roof(default_isa(), static_cast<int64_t>(report.info.weight_bytes), *workers);
   DI_TRY(report.results, measure(*loaded, cases, {.rounds = flags.rounds, .max_rows = flags.max_num_batched_tokens}, report.roof, *workers));

@@ -33,17 +33,17 @@ Result<std::vector<int32_t>> parse_layers(const std::vector<std::string>& texts)
 Result<> run_dump(const DumpFlags& flags) {
   DI_TRY(const std::vector<int32_t> layers, parse_layers(flags.layers));
   DI_TRY(const std::string path, find_model(flags.model));
-  DI_TRY(const engine::ModelText text, engine::open_text(path));
+  DI_TRY(engine::OpenModel open, engine::open_model(path));
   const std::unique_ptr<Workers> workers = Workers::create(flags.threads);
-  DI_TRY(const std::unique_ptr<model::Model> loaded, engine::load_model_alone(path, {}, *workers));
-  auto* model = dynamic_cast<model::V41*>(loaded.get());
+  DI_TRY(const engine::LoadedModel loaded, engine::load_weights(std::move(open), {}, *workers));
+  auto* model = dynamic_cast<model::V41*>(loaded.model.get());
   if (model == nullptr) return Error{Code::kUnsupported, path + ": only DeepSeek-V4.1 models can be dumped"};
   DI_TRY(const std::string input, text_or_stdin(flags.prompt));
   std::vector<TokenId> tokens;
   if (flags.ids) {
     DI_TRY(tokens, parse_token_ids(input, model->info().vocab_size));
   } else {
-    text.tokenizer->encode(input, tokenizer::Recognize::kAll, tokens);
+    loaded.text.tokenizer->encode(input, tokenizer::Recognize::kAll, tokens);
   }
   DI_TRY(model::dump_v41(*model, tokens, layers, flags.output, *workers));
   fmt::print(stderr, "{} tokens, written to {}\n", tokens.size(), flags.output);

@@ -22,15 +22,16 @@ int64_t last_change_s(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 ? int64_t{status.st_mtime} : 0;
 }
 
-ModelCard make_card(const std::string& path, const model::ModelSummary& summary, const tokenizer::Tokenizer& tokenizer) {
+ModelCard make_card(const std::string& path, const model::ModelSummary& summary, const tokenizer::Tokenizer* tokenizer) {
   ModelCard card{.name = served_name(path),
                  .architecture = summary.architecture,
                  .vocab_size = summary.vocab_size,
                  .max_context = summary.max_context,
                  .created_unix_s = last_change_s(path),
                  .stop_token_ids = summary.eos_ids};
+  if (tokenizer == nullptr) return card;
   // Both sources count: the tokenizer knows an end of turn that many a config does not list.
-  for (const TokenId id : tokenizer.stop_ids())
+  for (const TokenId id : tokenizer->stop_ids())
     if (std::find(card.stop_token_ids.begin(), card.stop_token_ids.end(), id) == card.stop_token_ids.end()) card.stop_token_ids.push_back(id);
   return card;
 }
@@ -43,24 +44,22 @@ Result<> check_vocabulary(const OpenModel& open, int32_t vocab_size) {
   return {};
 }
 
-model::LoadOptions load_options(const WeightOptions& options, std::vector<int32_t> engram_tokens) {
-  return {.activations = options.activations, .kv_format = options.kv_format, .engram_tokens = std::move(engram_tokens), .memory = options.memory};
-}
-
 }  // namespace
 
-Result<OpenModel> open_model(const std::string& path) {
+Result<OpenModel> open_model(const std::string& path, TextNeed need) {
   OpenModel open;
   open.path = path;
   DI_TRY(open.file, model::open_model_file(path));
   DI_TRY(open.config, model::read_model_config(open.file));
   const model::ModelSummary summary = model::summary_of(open.config);
-  DI_TRY(open.text, read_model_text(open.file));
-  DI_TRY(check_vocabulary(open, summary.vocab_size));
+  if (need == TextNeed::kAlways || model::needs_engram_tokens(open.config)) {
+    DI_TRY(open.text, read_model_text(open.file));
+    DI_TRY(check_vocabulary(open, summary.vocab_size));
+  }
   if (model::needs_engram_tokens(open.config)) open.engram_tokens = tokenizer::engram_token_map(*open.text.tokenizer, summary.vocab_size);
   // An error must come before anything slow.
   DI_TRY(model::check_model(open.file, open.config, {.engram_tokens = open.engram_tokens}));
-  open.card = make_card(path, summary, *open.text.tokenizer);
+  open.card = make_card(path, summary, open.text.tokenizer.get());
   return open;
 }
 
@@ -80,22 +79,13 @@ Result<LoadedModel> load_weights(OpenModel open, const WeightOptions& options, W
   if (options.max_context > open.card.max_context)
     return Error{Code::kInvalidArgument, fmt::format("{}: a context of {} was asked for; the model has {}", open.path, options.max_context, open.card.max_context)};
   LoadedModel loaded;
-  DI_TRY(loaded.model, model::load_model(std::move(open.file), open.config, load_options(options, std::move(open.engram_tokens)), workers));
+  DI_TRY(loaded.model, model::load_model(std::move(open.file), open.config,
+                                         {.activations = options.activations, .kv_format = options.kv_format, .engram_tokens = std::move(open.engram_tokens), .memory = options.memory},
+                                         workers));
   loaded.text = std::move(open.text);
   loaded.card = std::move(open.card);
   if (options.max_context > 0) loaded.card.max_context = options.max_context;
   return loaded;
-}
-
-Result<std::unique_ptr<model::Model>> load_model_alone(const std::string& path, const WeightOptions& options, Workers& workers) {
-  DI_TRY(model::ModelFile file, model::open_model_file(path));
-  DI_TRY(const model::ModelConfig config, model::read_model_config(file));
-  std::vector<int32_t> engram_tokens;
-  if (model::needs_engram_tokens(config)) {
-    DI_TRY(const ModelText text, read_model_text(file));
-    engram_tokens = tokenizer::engram_token_map(*text.tokenizer, model::summary_of(config).vocab_size);
-  }
-  return model::load_model(std::move(file), config, load_options(options, std::move(engram_tokens)), workers);
 }
 
 }  // namespace deepinfer::engine

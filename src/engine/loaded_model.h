@@ -6,6 +6,7 @@
 // Every error is one sentence that names the file.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,12 +29,15 @@ struct OpenModel {
   model::ModelFile file;
   model::ModelConfig config;
   std::vector<int32_t> engram_tokens;  // if model::needs_engram_tokens(config)
-  ModelText text;
+  ModelText text;  // empty where it was not needed
   ModelCard card;  // max_context: the model's own
 };
 
+// Who only computes needs the tokenizer if the weights do (model::needs_engram_tokens), and takes a model without one.
+enum class TextNeed : uint8_t { kAlways, kForWeights };
+
 // Errors: those of the readers; kCorruption if tokenizer and embedding disagree.
-Result<OpenModel> open_model(const std::string& path);
+Result<OpenModel> open_model(const std::string& path, TextNeed need = TextNeed::kAlways);
 
 // Tokenizer and template alone: also of a file that holds no weights.
 Result<ModelText> open_text(const std::string& path);
@@ -52,8 +56,5 @@ struct LoadedModel {
 };
 
 Result<LoadedModel> load_weights(OpenModel open, const WeightOptions& options, Workers& workers);
-
-// The model alone, which then needs a tokenizer only if its weights do (model::needs_engram_tokens).
-Result<std::unique_ptr<model::Model>> load_model_alone(const std::string& path, const WeightOptions& options, Workers& workers);
 
 }  // namespace deepinfer::engine

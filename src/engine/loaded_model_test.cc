@@ -56,6 +56,20 @@ TEST_F(V41Folder, OpensAndLoads) {
   EXPECT_GT(loaded->model->kv_layout().state_bytes, 0);
 }
 
+TEST_F(V41Folder, WhoOnlyComputesNeedsATokenizerIfTheWeightsDo) {
+  const auto workers = Workers::create(1, false);
+  fs::remove(folder_ / "tokenizer.json");
+  expect_refused("tokenizer.json");
+  const auto alone = load_weights(open_model(folder_.string(), TextNeed::kForWeights).value(), {}, *workers);
+  ASSERT_TRUE(alone) << alone.error().message;
+  EXPECT_EQ(alone->text.tokenizer, nullptr);
+  EXPECT_EQ(alone->card.stop_token_ids.size(), 1u);  // the configuration's
+  replace_in("config.json", "\"engram_token_map\"", "\"no_map\"");
+  const auto open = open_model(folder_.string(), TextNeed::kForWeights);
+  ASSERT_FALSE(open);
+  EXPECT_NE(open.error().message.find("tokenizer.json"), std::string::npos) << open.error().message;
+}
+
 TEST_F(V41Folder, EachWrongThingIsOneSentence) {
   fs::remove(folder_ / "engram_token_map.json");
   expect_refused("engram_token_map.json");
