@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
+#include <functional>
 #include <numeric>
 #include <thread>
 
@@ -150,36 +151,51 @@ Result<> write_skipped(const std::string& path, const trace::InputSummary& input
   return write_file(path, text);
 }
 
-Result<boost::json::object> read_report(const std::string& path) {
+// Every report of a file: a cluster's tools put those of many shards one behind the other.
+Result<> read_reports(const std::string& path, const std::function<Result<>(const boost::json::object&)>& take) {
+  const auto broken = [&](const std::string& why) { return Error{Code::kCorruption, fmt::format("{}: not a report{}", path, why)}; };
   DI_TRY(const std::unique_ptr<io::ByteStream> stream, io::ByteStream::open(path));
   boost::json::stream_parser parser;
   std::vector<char> buffer(1 << 20);
-  boost::system::error_code error;
-  while (!error) {
+  bool inside = false, any = false;
+  while (true) {
     DI_TRY(const size_t got, stream->read(buffer));
     if (got == 0) break;
-    parser.write(buffer.data(), got, error);
+    for (std::string_view bytes(buffer.data(), got); !bytes.empty();) {
+      if (!inside) bytes.remove_prefix(std::min(bytes.find_first_not_of(" \t\r\n"), bytes.size()));
+      if (bytes.empty()) break;
+      boost::system::error_code error;
+      bytes.remove_prefix(parser.write_some(bytes.data(), bytes.size(), error));
+      if (error) return broken(": " + error.message());
+      inside = !parser.done();
+      if (inside) continue;
+      const boost::json::value value = parser.release();
+      parser.reset();
+      if (!value.is_object()) return broken("");
+      DI_TRY(take(value.get_object()));
+      any = true;
+    }
   }
-  if (!error) parser.finish(error);
-  if (error) return Error{Code::kCorruption, fmt::format("{}: not a report: {}", path, error.message())};
-  boost::json::value value = parser.release();
-  if (!value.is_object()) return Error{Code::kCorruption, path + ": not a report"};
-  return std::move(value.get_object());
+  if (inside || !any) return broken(inside ? ": it ends too early" : "");
+  return {};
 }
 
 Result<> merge(const AuditFlags& flags, trace::Audit& audit, std::string& tokenizer_name) {
   DI_TRY(const std::vector<std::string> paths, trace::find_logs(flags.logs));
   for (const std::string& path : paths) {
-    DI_TRY(const boost::json::object report, read_report(path));
-    if (Result<> added = trace::add_shard(report, audit); !added) return Error{added.error().code, path + ": " + added.error().message};
-    const boost::json::value* tokens = report.if_contains("tokens");
-    const boost::json::value* name = tokens != nullptr && tokens->is_object() ? tokens->get_object().if_contains("tokenizer") : nullptr;
-    if (name == nullptr || !name->is_string()) continue;  // a shard without a request
-    const std::string here(name->get_string());
-    if (!tokenizer_name.empty() && here != tokenizer_name) {
-      return Error{Code::kInvalidArgument, fmt::format("{}: counted with {}, the reports before it with {}", path, here, tokenizer_name)};
-    }
-    tokenizer_name = here;
+    DI_TRY(read_reports(path, [&](const boost::json::object& report) -> Result<> {
+      if (Result<> added = trace::add_shard(report, audit); !added) return Error{added.error().code, path + ": " + added.error().message};
+      if (!report.at("shard").get_object().contains("trace")) return {};  // nothing that was counted here
+      const boost::json::value* tokens = report.if_contains("tokens");
+      const boost::json::value* name = tokens != nullptr && tokens->is_object() ? tokens->get_object().if_contains("tokenizer") : nullptr;
+      if (name == nullptr || !name->is_string()) return {};
+      const std::string here(name->get_string());
+      if (!tokenizer_name.empty() && here != tokenizer_name) {
+        return Error{Code::kInvalidArgument, fmt::format("{}: counted with {}, the reports before it with {}", path, here, tokenizer_name)};
+      }
+      tokenizer_name = here;
+      return {};
+    }));
   }
   return {};
 }

@@ -15,6 +15,9 @@ namespace {
 constexpr int64_t kBackwardUs = 60'000'000;
 constexpr size_t kPreparedBytes = 16 << 20;           // of a piece, before it is entered in parts
 constexpr size_t kSampleBytes = 400;
+constexpr uint64_t kBlockBytes = 48;                  // of a node of the tree and its share of the index, which grow by doubling
+
+int32_t token_count(int64_t tokens) { return static_cast<int32_t>(std::clamp<int64_t>(tokens, -1, INT32_MAX)); }
 
 std::string_view bytes_of(const std::vector<TokenId>& tokens, size_t begin, size_t count) {
   return {reinterpret_cast<const char*>(tokens.data() + begin), count * sizeof(TokenId)};
@@ -293,8 +296,8 @@ class PieceWorker {
   std::vector<TokenId> room_;  // in which tokens are gathered
 };
 
-// A quarter of the memory for tokens of texts, an eighth for kept requests, three eighths for prefixes, a sixteenth for chunks, a
-// thirty-second for blocks that a sample does not keep; the rest is what pieces in flight take, of which each thread has one: the longest
+// A quarter of the memory for tokens of texts, an eighth for texts of the last requests, three eighths for prefixes and what is kept of
+// all requests, a sixteenth for chunks, a thirty-second for blocks that a sample does not keep; the rest is what pieces in flight take, of which each thread has one: the longest
 // value, parsed, takes several times its length.
 Audit::Audit(const AuditOptions& options, const tokenizer::Tokenizer* tokenizer, const recipe::PromptRenderer* renderer)
     : options_(options), tokenizer_(tokenizer), renderer_(renderer), memo_(tokenizer, options.chars_per_token, options.memory_bytes / 4),
@@ -341,6 +344,7 @@ void Audit::read(const std::vector<std::string>& paths, const Progress& progress
       worker.work(*piece, paths[piece->file], prepared, found, enter);
       enter(prepared);
       input_.append(found);
+      trim_samples();
       if (progress) progress(position, source.total_bytes());
       {
         const std::lock_guard lock(turn_mu);
@@ -357,9 +361,21 @@ void Audit::read(const std::vector<std::string>& paths, const Progress& progress
   input_.text_bytes = memo_.bytes_asked();
   input_.encoded_bytes = memo_.bytes_encoded();
   memo_.clear();  // what comes now are replays, which need memory themselves
-  // Samples are capped a piece; of all pieces the first ones stay.
+}
+
+// Samples are capped a piece; of all pieces the first ones stay.
+void Audit::trim_samples() {
   std::array<size_t, kNumSkips> kept{};
   std::erase_if(input_.samples, [&](const SkippedSample& s) { return ++kept[static_cast<size_t>(s.reason)] > options_.max_skipped_samples; });
+}
+
+// Prefixes can be sampled, requests cannot: each may be the last use of a block that is kept. What requests take, prefixes leave free, down
+// to an eighth of what both share; false: beyond that.
+bool Audit::make_room() {
+  const uint64_t shared = options_.memory_bytes * 3 / 8, used = trace_->request_bytes();
+  if (used > shared - shared / 8) return false;
+  trace_->tree.set_max_blocks((shared - used) / kBlockBytes);
+  return true;
 }
 
 void Audit::commit(PreparedRequest&& request, size_t file) {
@@ -367,12 +383,15 @@ void Audit::commit(PreparedRequest&& request, size_t file) {
   input_.num_incomplete += request.incomplete;
   if (request.lengths_only) return lengths_.add(request.model, request.time_us, request.usage);
   if (!trace_) {
-    const uint64_t max_blocks = options_.memory_bytes * 3 / 8 / 48;
-    trace_ = std::make_unique<RequestTrace>(request.block_tokens, max_blocks, options_.sample_rate, options_.sample_seed);
+    trace_ = std::make_unique<RequestTrace>(request.block_tokens, UINT32_MAX, options_.sample_rate, options_.sample_seed);
     trace_->partial_blocks = request.hashed;
   }
   if (request.hashed != trace_->partial_blocks || request.block_tokens != trace_->block_tokens) {
     ++input_.skipped[static_cast<size_t>(request.hashed != trace_->partial_blocks ? Skip::kOtherKind : Skip::kOtherBlocks)];
+    return;
+  }
+  if (!make_room()) {
+    ++input_.skipped[static_cast<size_t>(Skip::kBeyondMemory)];
     return;
   }
   const bool same_file = std::exchange(clock_file_, file) == file;
@@ -392,14 +411,14 @@ void Audit::commit(PreparedRequest&& request, size_t file) {
   r.time_us = clock_us_ = request.time_us.value_or(clock_us_);
   r.head_blocks = static_cast<uint32_t>(request.head_tokens / request.block_tokens);
   r.tenant = trace_->tenants.id(request.tenant);
-  r.session = trace_->sessions.id(request.session);
+  if (!request.session.empty()) r.session = XXH3_64bits(request.session.data(), request.session.size()) | 1;
   r.model = trace_->models.id(request.model);
-  r.input_tokens = request.input_tokens;
-  r.logged_input = request.usage.input;
-  r.logged_cached = request.usage.cached;
-  r.logged_written = request.usage.written;
-  r.logged_written_1h = request.usage.written_1h;
-  r.output_tokens = request.usage.output;
+  r.input_tokens = token_count(request.input_tokens);
+  r.logged_input = token_count(request.usage.input);
+  r.logged_cached = token_count(request.usage.cached);
+  r.logged_written = token_count(request.usage.written);
+  r.logged_written_1h = token_count(request.usage.written_1h);
+  r.output_tokens = token_count(request.usage.output);
   uint32_t num_known = trace_->add(r, request.keys);
   if (request.hashed) return;
   if (trace_->tree.sampled()) num_known = std::max(num_known, seen_.add(request.keys));
@@ -410,14 +429,14 @@ void Audit::commit(PreparedRequest&& request, size_t file) {
 
 Result<> Audit::append(const Findings& other) {
   if (other.trace && !trace_) {
-    trace_ = std::make_unique<RequestTrace>(other.trace->block_tokens, options_.memory_bytes * 3 / 8 / 48, 1, other.trace->tree.seed());
+    trace_ = std::make_unique<RequestTrace>(other.trace->block_tokens, options_.memory_bytes * 3 / 8 / kBlockBytes, 1, other.trace->tree.seed());
     trace_->partial_blocks = other.trace->partial_blocks;
   }
   if (other.trace && !other.trace->requests.empty()) {
     const size_t before = trace_->requests.size();
     DI_TRY(trace_->append(*other.trace));
     // As in one run: requests without a time take the last one before them, or the first of all.
-    std::vector<TracedRequest>& requests = trace_->requests;
+    std::deque<TracedRequest>& requests = trace_->requests;
     if (has_clock_ && !other.has_times && before > 0) {
       for (size_t i = before; i < requests.size(); ++i) requests[i].time_us = requests[before - 1].time_us;
     } else if (other.has_times && !has_clock_) {

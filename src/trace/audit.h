@@ -96,6 +96,8 @@ class Audit {
  private:
   friend class PieceWorker;
   void commit(PreparedRequest&& request, size_t file);
+  void trim_samples();
+  bool make_room();
 
   AuditOptions options_;
   const tokenizer::Tokenizer* tokenizer_;

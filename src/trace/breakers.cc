@@ -436,7 +436,7 @@ void BreakFinder::record(const PreparedRequest& old, const PreparedRequest& now,
   one.example = text_diff(edit.old_text, edit.new_text, options_.redact);
   const auto [at, fresh] = breakers_.try_emplace(fmt::format("{}|{}|{:016x}", break_name(one.kind), place.substr(0, place.find(' ')),
                                                              mask_key(head(system, kMaskBytes), 0)), one);
-  if (fresh) return;
+  if (fresh) return forget_least_costly();
   Breaker& sum = at->second;
   sum.count += 1;
   sum.lost_tokens += one.lost_tokens;
@@ -448,13 +448,21 @@ void BreakFinder::record(const PreparedRequest& old, const PreparedRequest& now,
 void BreakFinder::append(const Breaker& breaker) {
   const auto [at, fresh] = breakers_.try_emplace(fmt::format("{}|{}|{}", break_name(breaker.kind), breaker.segment.substr(0, breaker.segment.find(' ')),
                                                              breaker.template_name), breaker);
-  if (fresh) return;
+  if (fresh) return forget_least_costly();
   Breaker& sum = at->second;
   sum.count += breaker.count;
   sum.lost_tokens += breaker.lost_tokens;
   sum.min_position = std::min(sum.min_position, breaker.min_position);
   sum.max_position = std::max(sum.max_position, breaker.max_position);
   for (const auto& [model, lost] : breaker.lost_by_model) sum.lost_by_model[model] += lost;
+}
+
+void BreakFinder::forget_least_costly() {
+  if (breakers_.size() <= kMaxBreakers) return;
+  std::vector<std::map<std::string, Breaker>::iterator> all;
+  for (auto at = breakers_.begin(); at != breakers_.end(); ++at) all.push_back(at);
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a->second.lost_tokens > b->second.lost_tokens; });
+  for (size_t i = kMaxBreakers / 2; i < all.size(); ++i) breakers_.erase(all[i]);
 }
 
 void BreakFinder::keep(PreparedRequest&& request, std::vector<uint64_t> keys) {

@@ -52,7 +52,8 @@ class BreakFinder {
 
   // num_known_tokens: the prefix that an unlimited cache had of this prompt.
   void add(PreparedRequest&& request, int64_t num_known_tokens);
-  // The costliest first; ties by name, so that the order is always the same.
+  // The costliest first; ties by name, so that the order is always the same. Of more than kMaxBreakers kinds and templates the least costly
+  // were forgotten on the way.
   std::vector<Breaker> ranked() const;
   void append(const Breaker& breaker);
 
@@ -73,6 +74,9 @@ class BreakFinder {
   void record(const PreparedRequest& old, const PreparedRequest& now, const Parting& parting);
   void keep(PreparedRequest&& request, std::vector<uint64_t> keys);
   void drop(std::list<Kept>::iterator kept);
+  void forget_least_costly();
+
+  static constexpr size_t kMaxBreakers = 4096;
 
   Options options_;
   std::list<Kept> kept_;  // the latest first

@@ -34,6 +34,7 @@ std::string_view skip_reason(Skip skip) {
     case Skip::kUnreadable: return "bytes that cannot be decompressed or read";
     case Skip::kOtherFormat: return "not in the format that was asked for";
     case Skip::kOtherKind: return "prompts among block hashes, or block hashes among prompts: these are audited apart";
+    case Skip::kBeyondMemory: return "more requests than the memory holds";
   }
   return "";
 }

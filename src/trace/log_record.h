@@ -51,9 +51,9 @@ struct LogRecord {
 
 // Why a line is not in the figures.
 enum class Skip : uint8_t {
-  kNotJson, kTooDeep, kTooLong, kNoRequest, kNoPrompt, kResponseOnly, kSessionLine, kOtherBlocks, kBadCsv, kUnreadable, kOtherFormat, kOtherKind,
+  kNotJson, kTooDeep, kTooLong, kNoRequest, kNoPrompt, kResponseOnly, kSessionLine, kOtherBlocks, kBadCsv, kUnreadable, kOtherFormat, kOtherKind, kBeyondMemory,
 };
-constexpr int kNumSkips = static_cast<int>(Skip::kOtherKind) + 1;
+constexpr int kNumSkips = static_cast<int>(Skip::kBeyondMemory) + 1;
 std::string_view skip_reason(Skip skip);
 
 }  // namespace deepinfer::trace

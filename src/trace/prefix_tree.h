@@ -6,6 +6,7 @@
 // Not thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -42,6 +43,7 @@ class PrefixTree {
   // The block below `parent` with that key at that depth: what insert() does for each. For trees that are put together again.
   uint32_t add(const PrefixKey& key, uint32_t parent, uint32_t depth);
 
+  void set_max_blocks(uint64_t max_blocks) { max_blocks_ = std::min<uint64_t>(std::max<uint64_t>(max_blocks, 1), UINT32_MAX - 2); }
   bool full() const { return nodes_.size() > max_blocks_; }
   // Halves the rate until the tree fits. Gives for each old node the node that now stands for it (itself or its nearest kept ancestor).
   std::vector<uint32_t> shrink();

@@ -22,7 +22,7 @@ class ProviderCache : public testing::Test {
     r.time_us = second * kSecondUs;
     r.tenant = trace_.tenants.id(tenant);
     r.head_blocks = head_blocks;
-    r.input_tokens = int64_t{same + own} * kHostedBlock + tail;
+    r.input_tokens = static_cast<int32_t>(int64_t{same + own} * kHostedBlock + tail);
     trace_.add(r, keys);
   }
   std::pair<double, double> read_and_written(const CacheRule& rule) const {

@@ -369,6 +369,41 @@ TEST_F(Reports, ASampleLeavesBreakersAndRepetitionAsTheyAre) {
   }
 }
 
+// What is kept of a request is small, but logs are long: beyond the memory requests are counted and said to be left out, and prefixes make
+// room for those before.
+TEST_F(Reports, RequestsTakeTheirMemoryFromPrefixes) {
+  constexpr size_t kLines = 50'000;
+  std::vector<std::string> lines;
+  Rng rng(15);
+  for (size_t i = 0; i < kLines; ++i) {
+    lines.push_back(json::serialize(json::object{{"model", "m"}, {"session_id", std::to_string(i)}, {"prompt", i % 2 == 0 ? "short" : words(rng, 64 * (1 + i % 3))}}));
+  }
+  write_lines(file("log.jsonl"), lines);
+  AuditOptions options;
+  options.memory_bytes = 8 << 20;  // of which an eighth of three eighths stays for prefixes: 8,192 blocks of 48 bytes
+  const auto found = audit({file("log.jsonl")}, options);
+  const size_t most = options.memory_bytes * 3 / 8 * 7 / 8 / sizeof(TracedRequest);
+  EXPECT_LE(found->trace()->requests.size(), most);
+  EXPECT_GE(found->trace()->requests.size(), most - 10);
+  EXPECT_EQ(found->trace()->requests.size() + found->input().skipped[static_cast<size_t>(Skip::kBeyondMemory)], kLines);
+  EXPECT_LE(found->trace()->tree.nodes().size(), 8200u);
+  EXPECT_TRUE(found->trace()->tree.sampled());
+  EXPECT_NE(summary_text(report(*found)).find("more requests than the memory holds"), std::string::npos);
+}
+
+TEST(BreakerMemory, TheLeastCostlyOfManyAreForgotten) {
+  BreakFinder finder({});
+  for (int64_t i = 0; i < 20'000; ++i) {
+    Breaker one;
+    one.segment = fmt::format("s{}", i);
+    one.lost_tokens = i * 7919 % 20'000;
+    finder.append(one);
+  }
+  const std::vector<Breaker> ranked = finder.ranked();
+  EXPECT_LE(ranked.size(), 4096u);
+  for (int64_t i = 0; i < 30; ++i) EXPECT_EQ(ranked[static_cast<size_t>(i)].lost_tokens, 19'999 - i);
+}
+
 // --- prices
 
 TEST_F(Reports, ModelsWithoutAPriceAreNamedWithTheirShare) {

@@ -9,7 +9,7 @@
 namespace deepinfer::trace {
 namespace {
 
-constexpr std::string_view kMagic = "DIRT0002";
+constexpr std::string_view kMagic = "DIRT0003";
 
 class Writer {
  public:
@@ -69,7 +69,10 @@ class Reader {
 
 uint32_t NameTable::id(std::string_view name) {
   const auto [at, fresh] = ids_.try_emplace(std::string(name), static_cast<uint32_t>(names_.size()));
-  if (fresh) names_.emplace_back(name);
+  if (fresh) {
+    names_.emplace_back(name);
+    bytes_ += kBytesOfEach + 2 * name.size();
+  }
   return at->second;
 }
 
@@ -110,7 +113,6 @@ Result<> RequestTrace::append(const RequestTrace& other) {
   for (TracedRequest r : other.requests) {
     r.leaf = to[r.leaf];
     r.tenant = tenants.id(other.tenants.name(r.tenant));
-    r.session = sessions.id(other.sessions.name(r.session));
     r.model = models.id(other.models.name(r.model));
     requests.push_back(r);
   }
@@ -136,13 +138,13 @@ std::string RequestTrace::encode() const {
     out.value(node.depth);
   }
   out.names(tenants);
-  out.names(sessions);
   out.names(models);
   out.value(static_cast<uint64_t>(requests.size()));
   for (const TracedRequest& r : requests) {
     out.value(r.time_us);
-    for (const uint32_t field : {r.leaf, r.num_blocks, r.head_blocks, r.tenant, r.session, r.model}) out.value(field);
-    for (const int64_t field : {r.input_tokens, r.logged_input, r.logged_cached, r.logged_written, r.logged_written_1h, r.output_tokens}) out.value(field);
+    out.value(r.session);
+    for (const uint32_t field : {r.leaf, r.num_blocks, r.head_blocks, r.tenant, r.model}) out.value(field);
+    for (const int32_t field : {r.input_tokens, r.logged_input, r.logged_cached, r.logged_written, r.logged_written_1h, r.output_tokens}) out.value(field);
   }
   return out.take();
 }
@@ -165,15 +167,15 @@ Result<RequestTrace> RequestTrace::decode(std::string_view bytes, uint64_t max_b
     if (out.tree.add(key, parent, depth) != id) return broken;
   }
   in.names(out.tenants);
-  in.names(out.sessions);
   in.names(out.models);
   const uint64_t num_requests = in.value<uint64_t>();
   for (uint64_t i = 0; i < num_requests && in.ok(); ++i) {
     TracedRequest r;
     r.time_us = in.value<int64_t>();
-    for (uint32_t* field : {&r.leaf, &r.num_blocks, &r.head_blocks, &r.tenant, &r.session, &r.model}) *field = in.value<uint32_t>();
-    for (int64_t* field : {&r.input_tokens, &r.logged_input, &r.logged_cached, &r.logged_written, &r.logged_written_1h, &r.output_tokens}) *field = in.value<int64_t>();
-    if (r.leaf > num_nodes || r.tenant >= out.tenants.size() || r.session >= out.sessions.size() || r.model >= out.models.size()) return broken;
+    r.session = in.value<uint64_t>();
+    for (uint32_t* field : {&r.leaf, &r.num_blocks, &r.head_blocks, &r.tenant, &r.model}) *field = in.value<uint32_t>();
+    for (int32_t* field : {&r.input_tokens, &r.logged_input, &r.logged_cached, &r.logged_written, &r.logged_written_1h, &r.output_tokens}) *field = in.value<int32_t>();
+    if (r.leaf > num_nodes || r.tenant >= out.tenants.size() || r.model >= out.models.size()) return broken;
     if (out.tree.nodes()[r.leaf].depth > r.num_blocks || r.input_tokens < 0) return broken;
     out.requests.push_back(r);
   }

@@ -38,9 +38,9 @@ RequestTrace random_trace(uint64_t seed, int num_requests, double rate = 1, uint
     TracedRequest r;
     r.time_us = now;
     r.tenant = trace.tenants.id("t" + std::to_string(rng.below(3)));
-    r.session = trace.sessions.id("s" + std::to_string(rng.below(20)));
+    r.session = 1 + rng.below(20);
     r.model = trace.models.id((seed + static_cast<uint64_t>(i)) % 2 == 0 ? "even" : "odd");
-    r.input_tokens = static_cast<int64_t>(keys.size()) * kBlock + static_cast<int64_t>(rng.below(kBlock));
+    r.input_tokens = static_cast<int32_t>(keys.size() * kBlock + rng.below(kBlock));
     trace.add(r, keys);
   }
   return trace;
@@ -166,7 +166,6 @@ TEST(Reuse, JoinedTracesAreOneTrace) {
       for (const uint32_t node : path_of(*part, i, 1)) keys.push_back(part->tree.nodes()[node].key);
       TracedRequest r = part->requests[i];
       r.tenant = whole.tenants.id(part->tenants.name(r.tenant));
-      r.session = whole.sessions.id(part->sessions.name(r.session));
       r.model = whole.models.id(part->models.name(r.model));
       whole.add(r, keys);
     }
@@ -253,7 +252,7 @@ TEST(Routing, AffinityYieldsWhenItsWorkerIsTooFarAhead) {
     }
     return from;
   };
-  const auto add = [](RequestTrace& trace, const std::vector<PrefixKey>& path) { trace.add({.input_tokens = static_cast<int64_t>(path.size()) * kBlock}, path); };
+  const auto add = [](RequestTrace& trace, const std::vector<PrefixKey>& path) { trace.add({.input_tokens = static_cast<int32_t>(path.size()) * kBlock}, path); };
   RequestTrace hot(kBlock, 1 << 16);
   const std::vector<PrefixKey> shared = keys({}, 1);
   for (int i = 0; i < 8; ++i) add(hot, keys(shared, 9));

@@ -22,7 +22,7 @@ uint64_t mix(uint64_t x) {
 
 // What one conversation's requests have in common.
 uint64_t sticky_key(const RequestTrace& trace, const TracedRequest& request) {
-  if (request.session != 0) return mix(request.session + (uint64_t{request.tenant} << 32));
+  if (request.session != 0) return mix(request.session + request.tenant);
   const uint32_t wanted = std::max(request.head_blocks + 1, kStickyDepth);
   uint32_t node = request.leaf;
   while (trace.tree.nodes()[node].depth > wanted) node = trace.tree.nodes()[node].parent;

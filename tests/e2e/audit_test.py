@@ -181,6 +181,26 @@ class AuditTest(unittest.TestCase):
         for key in ("tokens", "reuse", "block_sizes", "per_tenant", "routing", "timeline", "money"):
             self.assertEqual(merged[key], whole[key], key)
         self.assertEqual(merged["input"]["requests"], 72)
+        with open(self.path("all-000"), "w") as out:  # as a cluster's tools put them: one file, a report a line
+            for name in "abc":
+                with open(self.path(name + ".json")) as f:
+                    out.write(f.read())
+        self.assertEqual(self.report("--merge", self.path("all-000")), merged)
+        with open(self.path("all-000")) as f, open(self.path("cut"), "w") as out:
+            out.write(f.read()[:-100])
+        self.assertIn("ends too early", self.audit("--merge", self.path("cut"), code=1).stderr)
+        lengths = self.path("lengths.csv")
+        with open(lengths, "w") as f:
+            f.write("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,4808,10\n")
+        with open(self.path("lengths.json"), "w") as f:
+            f.write(self.audit("--json", "--shard", lengths).stdout)
+        with_lengths = self.report("--merge", self.path("lengths.json"), self.path("b.json"), self.path("c.json"))
+        self.assertEqual(with_lengths["tokens"], whole["tokens"])
+        self.assertEqual(with_lengths["input"]["lengths_only"]["input_tokens"], 4808)
+        mixed = self.path("mixed.json")  # shards told with different kinds of tokens, or of kinds that cannot be joined
+        with open(mixed, "w") as f:
+            f.write(self.audit("--json", "--shard", TRACE).stdout)
+        self.assertIn("cannot be joined", self.audit("--merge", mixed, self.path("b.json"), code=2).stderr)
         self.assertEqual(merged["input"]["skipped"], {"not JSON": 1})
         self.assertIn("1 not JSON", self.audit("--merge", self.path("a.json"), code=1).stderr)
         apart = [self.report(log)["breakers"][0] for log in (self.log, other)]
