@@ -167,11 +167,11 @@ Result<PurgeReport> purge_store(io::Disk& disk, const std::string& dir, const Pu
   uint64_t total;
   DI_TRY(const std::vector<Found> found, find_segments(disk, dir, total));
   for (const Found& one : found) {
-    // By the header where there is one; a damaged file has only its place and its time of change.
+    // A damaged file has only its place and its time of change, which is that of the last use.
     const Result<SegmentContents> contents = read_found(disk, one);
     if (filter.tenant && one.where.tenant != folder_name(*filter.tenant)) continue;
     if (!filter.retention_class.empty() && (!contents || contents->header.retention_class != filter.retention_class)) continue;
-    if (filter.before_s && one.status.changed_unix_s >= *filter.before_s && (!contents || contents->header.bucket_unix_s >= *filter.before_s)) continue;
+    if (filter.before_s && one.status.changed_unix_s >= *filter.before_s) continue;
     if (Result<> removed = disk.remove(one.path); !removed) {
       if (removed.error().code == Code::kNotFound) continue;
       return removed.error();

@@ -46,7 +46,7 @@ Result<VerifyReport> verify_store(io::Disk& disk, const std::string& dir, const 
 struct PurgeFilter {  // all that are set must hold
   std::optional<Digest256> tenant;    // tenant_folder()
   std::string retention_class;
-  std::optional<int64_t> before_s;    // segments whose newest block is older than this
+  std::optional<int64_t> before_s;    // neither written nor used since then
 };
 struct PurgeReport {
   uint64_t num_segments = 0, bytes = 0;

@@ -85,9 +85,14 @@ TEST(StoreTools, PurgeTakesWhatItIsTold) {
   }
   {
     ToolsWorld world;
-    EXPECT_EQ(purge_store(*world.disk, "/cache", {.before_s = world.time->wall - 100'000})->num_segments, 0u);
-    EXPECT_GT(purge_store(*world.disk, "/cache", {.before_s = world.time->wall + 1})->num_segments, 0u);
-    EXPECT_TRUE(world.segments().empty());
+    // Its time bucket began before the last minute, but it was written since.
+    EXPECT_EQ(purge_store(*world.disk, "/cache", {.before_s = world.time->wall - 60})->num_segments, 0u);
+    const auto segments = world.segments();
+    world.time->advance(200'000);
+    ASSERT_TRUE(world.disk->touch(segments[0], world.time->wall - 10));  // used
+    EXPECT_EQ(purge_store(*world.disk, "/cache", {.before_s = world.time->wall - 3600})->num_segments, segments.size() - 1);
+    EXPECT_EQ(world.segments(), std::vector<std::string>{segments[0]});
+    EXPECT_EQ(purge_store(*world.disk, "/cache", {.before_s = world.time->wall + 1})->num_segments, 1u);
   }
 }
 
