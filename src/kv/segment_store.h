@@ -38,6 +38,7 @@ struct StoreOptions {
   uint64_t backlog_bytes = uint64_t{64} << 20;  // of blocks that wait to be written; beyond: dropped
   uint64_t staging_bytes = uint64_t{64} << 20;  // of blocks read and not yet taken
   int32_t num_fetch_threads = 4;
+  int64_t hang_ms = 5000;                   // a read that takes longer holds its thread for good, as far as we know
   std::optional<RowCipher> cipher;
   std::shared_ptr<io::KeyValues> index;     // shared by all processes that use the directory; may be null
   // For a medium that cannot append and is far away, such as object storage: each segment is collected in memory, for a few seconds at most, and

@@ -496,6 +496,49 @@ TEST(StoreFaults, AReadThatNeverReturnsIsLateAndHoldsNobodyUp) {
   EXPECT_EQ(second.take(*world.store->fetch(chain, second.wake()), chain, std::chrono::seconds(60)), 4u) << "it came back";
 }
 
+// When all threads are held the store knows nothing and says so, until one comes back.
+TEST(StoreFaults, ReadsThatAllHangTurnItOff) {
+  BackgroundWorld world;
+  world.options.hang_ms = 30;
+  world.open();
+  const auto chain = chain_of(1, 4);
+  for (const BlockKey& key : chain) world.publish(key);
+  ASSERT_TRUE(world.wait_known(chain, 4));
+  std::mutex mu;
+  std::condition_variable released;
+  bool hang = true;
+  std::atomic<int> num_hanging{0};
+  world.disk->set_fault([&](const Access& access) -> Result<> {
+    if (access.op != Op::kRead || !is_segment(access)) return {};
+    std::unique_lock lock(mu);
+    num_hanging += 1;
+    released.wait(lock, [&] { return !hang; });
+    return {};
+  });
+  Waiter waiter;
+  const auto one = world.store->fetch(chain, waiter.wake());
+  EXPECT_TRUE(eventually([&] { return num_hanging == 1; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  EXPECT_EQ(world.known(chain), 4u) << "the other thread serves";
+  const auto two = world.store->fetch(chain, waiter.wake());
+  EXPECT_TRUE(eventually([&] { return world.known(chain) == 0; }));
+  EXPECT_EQ(num_hanging.load(), 2);
+  EXPECT_TRUE(world.store->stats().reads_off);
+  ASSERT_EQ(world.log.size(), 1u);
+  EXPECT_NE(world.log[0].find("reads do not return"), std::string::npos);
+  EXPECT_EQ(world.known(chain), 0u);
+  EXPECT_EQ(world.log.size(), 1u) << "told once";
+  {
+    const std::lock_guard lock(mu);
+    hang = false;
+  }
+  released.notify_all();
+  EXPECT_TRUE(world.wait_known(chain, 4));
+  EXPECT_FALSE(world.store->stats().reads_off);
+  EXPECT_EQ(world.log.size(), 2u);
+  EXPECT_EQ(waiter.take(*one, chain, std::chrono::seconds(60)), 4u);
+}
+
 // What a request has matched is in use from then on: room for what is stored meanwhile is made elsewhere.
 TEST(StoreFaults, WhatIsBeingFetchedIsNotEvicted) {
   BackgroundWorld world;

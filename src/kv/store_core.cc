@@ -168,7 +168,7 @@ void SegmentStore::Core::log(const std::string& line) const {
 
 BlockStore::Known SegmentStore::Core::find(std::span<const BlockKey> chain) {
   Known known;
-  if (reads_hang()) return known;
+  if (reads_are_off()) return known;
   const MutexLock lock(mu_);
   const int64_t now = now_s();
   for (const BlockKey& key : chain) {

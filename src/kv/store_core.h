@@ -208,6 +208,7 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   void count_fetch(const FetchJob& job, size_t num_delivered, std::optional<CacheMiss> cause);
   void distrust(const FetchItem& item, CacheMiss cause);
   bool reads_hang() const;
+  bool reads_are_off();
   void fetch_loop(size_t thread);
   void finish_loop();
   void write_loop();
@@ -244,6 +245,7 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   std::condition_variable_any came_, finished_, written_;  // rows; records; their end
   CacheStats stats_ GUARDED_BY(mu_);
   double read_bytes_per_s_ GUARDED_BY(mu_) = 0;
+  bool reads_off_ GUARDED_BY(mu_) = false;        // as it was said last
   bool stopping_ GUARDED_BY(mu_) = false;
   int32_t num_threads_ GUARDED_BY(mu_) = 0;       // that have not ended
   std::condition_variable_any ended_;

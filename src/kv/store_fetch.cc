@@ -1,6 +1,7 @@
 // The reading side of SegmentStore: chains of blocks, several records a read, each checked before anybody sees it.
 #include <algorithm>
 #include <pthread.h>
+#include <utility>
 
 #include "base/check.h"
 #include "kv/store_core.h"
@@ -10,7 +11,6 @@ namespace {
 
 constexpr size_t kReadBytes = size_t{4} << 20;   // of one read: enough to keep a fast disk busy
 constexpr size_t kMaxJobs = 1024;                // fetches that wait for a thread
-constexpr int64_t kHangNs = 5'000'000'000;       // a read that takes longer holds its thread for good, as far as we know
 
 int64_t steady_ns() { return SteadyClock().now_ns(); }
 
@@ -256,10 +256,18 @@ void SegmentStore::Core::distrust(const FetchItem& item, CacheMiss cause) {
   }
 }
 
+// Says so whenever it changes.
+bool SegmentStore::Core::reads_are_off() {
+  const bool hang = reads_hang();
+  const MutexLock lock(mu_);
+  if (std::exchange(reads_off_, hang) != hang) log(hang ? "reads do not return; nothing is looked for until one does" : "reads again");
+  return hang;
+}
+
 bool SegmentStore::Core::reads_hang() const {
-  const int64_t now = steady_ns();
+  const int64_t begun_before = steady_ns() - options_.hang_ms * 1'000'000;
   return std::all_of(reading_since_ns_.begin(), reading_since_ns_.end(),
-                     [now](const std::atomic<int64_t>& since) { return since != 0 && now - since > kHangNs; });
+                     [=](const std::atomic<int64_t>& since) { return since != 0 && since < begun_before; });
 }
 
 }  // namespace deepinfer::kv
