@@ -137,11 +137,17 @@ Result<trace::PriceTable> parse_prices(std::string_view text, const std::string&
 
 Result<trace::PriceTable> load_prices(const std::string& file) {
   DI_TRY(trace::PriceTable own, parse_prices(kPricesToml, "prices.toml"));
-  if (file.empty()) return own;
-  DI_TRY(const std::string text, io::read_small_file(file, kMaxFileBytes));
-  DI_TRY(trace::PriceTable out, parse_prices(text, file));
+  trace::PriceTable out;
+  if (!file.empty()) {
+    DI_TRY(const std::string text, io::read_small_file(file, kMaxFileBytes));
+    DI_TRY(out, parse_prices(text, file));
+  }
   out.entries.insert(out.entries.end(), own.entries.begin(), own.entries.end());
   out.rules.insert(out.rules.end(), own.rules.begin(), own.rules.end());
+  for (const trace::PriceEntry& entry : out.entries) {
+    if (!entry.cache_rule.empty() && out.rule(entry.cache_rule) == nullptr)
+      return Error{Code::kInvalidArgument, fmt::format("{}: price {}: there is no rule {}", file.empty() ? "prices.toml" : file, entry.name, entry.cache_rule)};
+  }
   return out;
 }
 

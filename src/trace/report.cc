@@ -102,6 +102,12 @@ class Report {
   }
 
  private:
+  struct Priced {
+    uint32_t model;  // index into totals_
+    const PriceEntry* price;
+    double scale;  // the provider's tokens for one of ours
+  };
+
   Result<> check() {
     main_multiple_ = trace_.partial_blocks ? 1 : options_.block_tokens / trace_.block_tokens;
     if (!trace_.partial_blocks && (main_multiple_ < 1 || options_.block_tokens % trace_.block_tokens != 0)) {
@@ -407,12 +413,13 @@ class Report {
   // write_retention_us.
   double input_cost(const std::vector<double>& hit, const std::vector<double>* written, int64_t write_retention_us = 0) const {
     double out = 0;
-    for (const Priced& p : priced_) {
-      const double input = static_cast<double>(totals_[p.model].usage.counted), read = std::min(hit[p.model], input);
-      const double write = written != nullptr ? (*written)[p.model] : 0;
-      out += p.scale * ((input - read - write) * p.price->input + read * p.price->cached + write * p.price->write_price(write_retention_us)) / 1e6;
-    }
+    for (const Priced& p : priced_) out += model_cost(p, hit[p.model], written != nullptr ? (*written)[p.model] : 0, write_retention_us);
     return out;
+  }
+
+  double model_cost(const Priced& p, double hit, double write, int64_t write_retention_us) const {
+    const double input = static_cast<double>(totals_[p.model].usage.counted), read = std::min(hit, input);
+    return p.scale * ((input - read - write) * p.price->input + read * p.price->cached + write * p.price->write_price(write_retention_us)) / 1e6;
   }
 
   bool knows_retention(size_t retention) const {
@@ -493,16 +500,37 @@ class Report {
     }
     policies.push_back(policy("retention_unlimited", input_cost(hits_by_model(forever()), nullptr)));
     if (options_.prices != nullptr && audit_.has_times()) {
+      std::map<const CacheRule*, ProviderCounts> by_rule;
       for (const CacheRule& rule : options_.prices->rules) {
-        const ProviderCounts counts = replay_provider(trace_, order_, rule);
+        const ProviderCounts& counts = by_rule[&rule] = replay_provider(trace_, order_, rule);
         json::object one = policy("rule_" + rule.name, input_cost(counts.read_by_model, rule.breakpoints ? &counts.written_by_model : nullptr, rule.retention_us));
         one["read_tokens"] = whole(sum(counts.read_by_model));
         one["written_tokens"] = whole(sum(counts.written_by_model));
         policies.push_back(std::move(one));
       }
+      const auto has_rule = [&](const Priced& p) { return options_.prices->rule(p.price->cache_rule) != nullptr; };
+      if (std::any_of(priced_.begin(), priced_.end(), has_rule)) policies.push_back(providers_policy(by_rule));
     }
     out["policies"] = std::move(policies);
     out["best"] = best_section();
+    return out;
+  }
+
+  // Each model in its own provider's cache; one whose price names no rule finds nothing.
+  json::object providers_policy(const std::map<const CacheRule*, ProviderCounts>& by_rule) const {
+    double cost = 0, read = 0, written = 0;
+    for (const Priced& p : priced_) {
+      const CacheRule* rule = options_.prices->rule(p.price->cache_rule);
+      const ProviderCounts* counts = rule != nullptr ? &by_rule.at(rule) : nullptr;
+      const double of_cache = counts != nullptr ? counts->read_by_model[p.model] : 0;
+      const double to_cache = counts != nullptr ? counts->written_by_model[p.model] : 0;
+      cost += model_cost(p, of_cache, rule != nullptr && rule->breakpoints ? to_cache : 0, rule != nullptr ? rule->retention_us : 0);
+      read += of_cache;
+      written += to_cache;
+    }
+    json::object out = policy("providers", cost);
+    out["read_tokens"] = whole(read);
+    out["written_tokens"] = whole(written);
     return out;
   }
 
@@ -614,12 +642,6 @@ class Report {
     std::string name;
     UsageSums usage;
   };
-  struct Priced {
-    uint32_t model;  // index into totals_
-    const PriceEntry* price;
-    double scale;  // the provider's tokens for one of ours
-  };
-
   const Audit& audit_;
   const ReportOptions& options_;
   const RequestTrace& trace_;

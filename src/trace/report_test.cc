@@ -78,6 +78,35 @@ TEST_F(Reports, TheEndOfToolsAndSystemIsMarkedForARuleWithBreakpoints) {
   EXPECT_EQ(policy.at("read_tokens").to_number<int64_t>(), turn / 64 * 64);
 }
 
+TEST_F(Reports, EachModelIsInItsOwnProvidersCache) {
+  Rng rng(4);
+  const std::string text = words(rng, 2000);
+  std::vector<std::string> lines;
+  for (const int minute : {0, 30}) {
+    for (const char* model : {"m-1", "n-1", "o-1"}) {
+      json::object body{{"model", model}, {"messages", json::array{json::object{{"role", "user"}, {"content", text}}}}};
+      lines.push_back(json::serialize(json::object{{"time", iso(kNovemberMs + minute * 60'000)}, {"body", std::move(body)}}));
+    }
+  }
+  write_lines(file("log.jsonl"), lines);
+  PriceTable prices;
+  for (const auto& [name, rule] : {std::pair("m", "short"), std::pair("n", "long"), std::pair("o", "")})
+    prices.entries.push_back({.name = name, .models = {std::string(name) + "-*"}, .input = 1, .cached = 0.1, .output = 1, .written = 1, .written_1h = 1, .cache_rule = rule});
+  prices.rules = {{.name = "short", .min_tokens = 1, .step_tokens = 1, .retention_us = 60'000'000}, {.name = "long", .min_tokens = 1, .step_tokens = 1, .retention_us = kHourUs}};
+  ReportOptions options;
+  options.prices = &prices;
+  const json::object found = report(*audit({file("log.jsonl")}), options);
+  std::map<std::string, json::object> policies;
+  for (const json::value& one : found.at("money").at("policies").as_array()) policies[std::string(text_of(one.at("policy")))] = one.as_object();
+  const auto number = [&](const char* policy, const char* field) { return policies.at(policy).at(field).to_number<double>(); };
+  EXPECT_EQ(number("rule_short", "read_tokens"), 0);
+  EXPECT_GT(number("rule_long", "read_tokens"), 3 * 1500);
+  EXPECT_EQ(number("providers", "read_tokens"), number("rule_long", "read_tokens") / 3);
+  EXPECT_NEAR(number("providers", "saved"), number("rule_long", "saved") / 3, 1e-12);
+  for (PriceEntry& entry : prices.entries) entry.cache_rule.clear();
+  EXPECT_EQ(text_of(report(*audit({file("log.jsonl")}), options).at("money").at("policies").as_array().back().at("policy")), "rule_long");
+}
+
 TEST_F(Reports, TheTimelineHasEachRequestInItsBucket) {
   const json::array timeline = made(300'000, {}).at("timeline").as_array();
   ASSERT_EQ(timeline.size(), 48u);

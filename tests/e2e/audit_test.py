@@ -167,6 +167,9 @@ class AuditTest(unittest.TestCase):
         with open(own, "a") as f:
             f.write("inptu = 3\n")
         self.assertIn("inptu", self.audit("--prices", own, self.log, code=2).stderr)
+        with open(own, "w") as f:
+            f.write('[[price]]\nname = "mine"\nmodels = ["m"]\ninput = 2.0\noutput = 4\ndate = "2026-11-30"\nsource = "contract"\ncache_rule = "opneai"\n')
+        self.assertIn("there is no rule opneai", self.audit("--prices", own, self.log, code=2).stderr)
 
     def test_merged_shards_are_one_run(self):
         other = self.path("other.jsonl")
