@@ -6,14 +6,16 @@
 
 namespace deepinfer::engine {
 
-MaskWorker::MaskWorker(int32_t max_rows, int32_t vocab_size)
+MaskWorker::MaskWorker(int32_t max_rows, int32_t vocab_size, bool beside)
     : num_words_((static_cast<size_t>(vocab_size) + 31) / 32),
       rows_(static_cast<size_t>(max_rows)),
-      bits_(std::make_unique_for_overwrite<uint32_t[]>(rows_.size() * num_words_)),
-      thread_([this] { run(); }) {}
+      bits_(std::make_unique_for_overwrite<uint32_t[]>(rows_.size() * num_words_)) {
+  if (beside) thread_ = std::thread([this] { run(); });
+}
 
 MaskWorker::~MaskWorker() {
   stop_.store(true, std::memory_order_relaxed);
+  if (!thread_.joinable()) return;
   start();
   thread_.join();
 }

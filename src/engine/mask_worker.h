@@ -1,8 +1,9 @@
 // engine/mask_worker.h: the masks of a step's constrained rows, computed while the model runs. What may come next depends on accepted
 // tokens alone, so a mask can be computed as soon as it is known which rows a step samples.
 //
-// One thread for all of them; it sleeps where no row is constrained. The processor may be busy with the forward pass itself: what the thread has
-// not begun when a row is sampled is computed by the thread that samples it, so nobody waits for more than one mask in progress.
+// One thread for all of them; it sleeps where no row is constrained. What it has not begun when a row is sampled is computed by the thread that
+// samples it, so nobody waits for more than one mask in progress. Where the forward pass leaves it no processor, there is no such thread: it
+// would interrupt one of the pass's, for which all others wait, and the threads that sample share the masks as they share the rows.
 // Which thread computes a mask changes none of its bits. After construction nothing here allocates (the grammar engine does).
 //
 // A row is offered once and taken once a step, and its matcher is left alone in between.
@@ -22,7 +23,8 @@ namespace deepinfer::engine {
 
 class MaskWorker {
  public:
-  MaskWorker(int32_t max_rows, int32_t vocab_size);
+  // beside: whether there is a processor for a thread beside those that run the model.
+  MaskWorker(int32_t max_rows, int32_t vocab_size, bool beside);
   ~MaskWorker();
   MaskWorker(const MaskWorker&) = delete;
   MaskWorker& operator=(const MaskWorker&) = delete;
@@ -49,7 +51,7 @@ class MaskWorker {
   const std::unique_ptr<uint32_t[]> bits_;  // [rows, num_words]; pages are touched only as far as rows are constrained
   std::atomic<uint32_t> epoch_{0};          // one more for each start()
   std::atomic<bool> stop_{false};
-  std::thread thread_;
+  std::thread thread_;                      // none where there is no processor for it
 };
 
 }  // namespace deepinfer::engine

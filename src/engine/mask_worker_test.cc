@@ -37,10 +37,13 @@ class MaskWorkerTest : public ::testing::Test {
   const std::shared_ptr<const grammar::Grammar> grammar_;
 };
 
+class MasksBeside : public MaskWorkerTest, public ::testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(Thread, MasksBeside, ::testing::Bool());
+
 // Steps of random rows, taken by two threads at once, at once or only when the worker has had time for them.
-TEST_F(MaskWorkerTest, MasksAreThoseOfTheMatchers) {
+TEST_P(MasksBeside, MasksAreThoseOfTheMatchers) {
   constexpr int32_t kRows = 6;
-  MaskWorker worker(kRows, vocabulary_->size());
+  MaskWorker worker(kRows, vocabulary_->size(), GetParam());
   std::vector<grammar::Matcher> matchers, twins;
   for (int32_t row = 0; row < kRows; ++row) {
     matchers.push_back(grammar_->matcher().value());
@@ -79,7 +82,7 @@ TEST_F(MaskWorkerTest, MasksAreThoseOfTheMatchers) {
 }
 
 TEST_F(MaskWorkerTest, AMatcherThatGaveUpIsSaidSo) {
-  MaskWorker worker(2, vocabulary_->size());
+  MaskWorker worker(2, vocabulary_->size(), true);
   grammar::Matcher good = grammar_->matcher().value(), bad = grammar_->matcher().value();
   EXPECT_FALSE(bad.accept('x').has_value());
   for (int step = 0; step < 20; ++step) {
@@ -93,7 +96,7 @@ TEST_F(MaskWorkerTest, AMatcherThatGaveUpIsSaidSo) {
 }
 
 TEST_F(MaskWorkerTest, WithoutWorkItSleeps) {
-  MaskWorker worker(4, vocabulary_->size());
+  MaskWorker worker(4, vocabulary_->size(), true);
   grammar::Matcher matcher = grammar_->matcher().value();
   worker.offer(0, matcher);
   worker.start();

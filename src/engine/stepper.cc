@@ -61,7 +61,7 @@ Stepper::Stepper(model::Model& model, Workers& workers, const Clock& clock, kv::
   const auto vocab_size = static_cast<size_t>(model.info().vocab_size);
   const auto max_rows = static_cast<size_t>(options.max_num_batched_tokens), max_sequences = static_cast<size_t>(options.max_num_sequences);
   for (int i = 0; i < workers.size(); ++i) scratch_.emplace_back(model.info().vocab_size);
-  if (options.constraints) masks_ = std::make_unique<MaskWorker>(options.max_num_sequences, model.info().vocab_size);
+  if (options.constraints) masks_ = std::make_unique<MaskWorker>(options.max_num_sequences, model.info().vocab_size, workers.leave_processor());
   tokens_.reserve(max_rows);
   sequences_.reserve(max_sequences);
   logit_rows_.reserve(max_sequences);

@@ -160,10 +160,10 @@ class ThreadWorkers final : public Workers {
   ThreadWorkers(int num_threads, bool pin) {
     int num_cores = 0;
     processors_ = processors(num_cores);
-    const int available = std::min(static_cast<int>(processors_.size()), quota_processors());
+    num_available_ = std::min(static_cast<int>(processors_.size()), quota_processors());
     const int size = num_threads > 0 ? num_threads : std::max(1, std::min(num_cores, quota_processors()));
     // More threads than processors cannot be pinned one to one, and must not spin against each other.
-    const bool oversubscribed = size > available;
+    const bool oversubscribed = size > num_available_;
     pin_ = pin && size > 1 && !oversubscribed;
     shared_ = std::make_unique<Shared>(size, oversubscribed);
     caller_team_ = std::make_unique<ThreadTeam>(0, *shared_);
@@ -182,6 +182,7 @@ class ThreadWorkers final : public Workers {
   }
 
   int size() const override { return shared_->size; }
+  bool leave_processor() const override { return size() < num_available_; }
 
   void pin_caller() override {
     if (!pin_ || (caller_pinned_ && pthread_equal(caller_, pthread_self()))) return;
@@ -238,6 +239,7 @@ class ThreadWorkers final : public Workers {
   }
 
   std::vector<int> processors_;
+  int num_available_ = 0;
   bool pin_ = false;
   std::unique_ptr<Shared> shared_;
   std::unique_ptr<ThreadTeam> caller_team_;

@@ -41,6 +41,8 @@ class Workers {
   static std::unique_ptr<Workers> create(int num_threads, bool pin = true);
   virtual ~Workers() = default;
   virtual int size() const = 0;
+  // Whether this process may use a processor that none of these threads needs.
+  virtual bool leave_processor() const = 0;
   // The calling thread, which makes the runs from now on, gets the first processor until the Workers end. Threads that it starts
   // afterwards inherit that. A thread that only loads a model does not ask, or a server would live on one processor.
   virtual void pin_caller() = 0;

@@ -117,6 +117,16 @@ TEST(Workers, MayBeUsedFromAnotherThread) {
   }
 }
 
+TEST(Workers, SayWhetherTheyLeaveAProcessor) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  EXPECT_FALSE(Workers::create(CPU_COUNT(&allowed))->leave_processor());
+  if (Workers::create(0)->size() > 1) {
+    EXPECT_TRUE(Workers::create(1)->leave_processor());
+  }
+}
+
 TEST(Workers, IdleWorkersUseNoProcessor) {
   auto workers = Workers::create(2);
   workers->run([](Team&) {});
