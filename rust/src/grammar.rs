@@ -4,7 +4,6 @@
 
 use crate::schema::{Checked, Style};
 use llguidance::api::{GrammarWithLexer, ParserLimits, TopLevelGrammar};
-use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher as Inner, ParserFactory};
 use serde::Deserialize;
@@ -89,6 +88,14 @@ pub struct Vocabulary {
     special: SimpleVob, // control tokens but for end tokens
 }
 
+/// Parts of the vocabulary whose tokens a constraint takes or leaves as a whole, if it can: white space, and text inside a string by its length,
+/// since strings have bounds. Every other mask walks the vocabulary's trie.
+fn slices() -> Vec<String> {
+    let mut out = vec![r"[\x20\x0A\x0D\x09]+".to_string()];
+    out.extend(["{1,3}", "{1,6}", "{1,10}", "{1,30}", "+"].map(|length| format!(r#"[^"\\\x00-\x1F\x7F]{length}"#)));
+    out
+}
+
 impl Vocabulary {
     /// tokens[id]: the bytes that a token stands for; empty: none, it is never allowed. special[id]: a control token, which a grammar
     /// can only name by number, <[id]>. end_tokens: what may follow where a grammar may end.
@@ -111,7 +118,7 @@ impl Vocabulary {
         let mut control = trie.alloc_token_set();
         (0..words.len()).filter(|&id| special(id) && !end_tokens.contains(&(id as u32))).for_each(|id| control.allow_token(id as u32));
         let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
-        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &SlicedBiasComputer::general_slices())
+        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices())
             .map_err(|e| failure(Status::Internal, first_line(&e.to_string())))?;
         factory.quiet();
         *factory.limits_mut() = limits();
