@@ -26,12 +26,15 @@ bool is_fault(const TokenEvent& event) {
   return !event.has_token && (event.finished == FinishReason::kError || event.finished == FinishReason::kCancelled);
 }
 
-// Where the prompt's tokens came from; where the match ended and how long ago it was stored, if it was not whole.
+// Where the prompt's tokens came from; of those that were computed, how many were known and why they could not be had; where the longest
+// match ended, and its age.
 std::string cache_header(const Usage& usage) {
   std::string out = fmt::format("ram={}, disk={}, shared={}, computed={}", usage.cached_tokens - usage.disk_tokens - usage.shared_tokens, usage.disk_tokens,
                                 usage.shared_tokens, usage.prompt_tokens - usage.cached_tokens);
-  out += fmt::format(", divergent-at={}", usage.cached_tokens);
-  if (usage.match_age_s >= 0) out += fmt::format(", age={}", usage.match_age_s);
+  const PrefixMatch& match = usage.match;
+  if (match.tokens > usage.cached_tokens) out += fmt::format(", {}={}", kCacheMissNames[static_cast<size_t>(match.missed)], match.tokens - usage.cached_tokens);
+  out += fmt::format(", divergent-at={}", match.tokens);
+  if (match.age_s >= 0) out += fmt::format(", age={}", match.age_s);
   return out;
 }
 

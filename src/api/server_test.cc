@@ -26,6 +26,22 @@ TEST(Server, AnswersAChat) {
   EXPECT_EQ(client.request(post("/chat/completions", chat()))->status, 200);
 }
 
+// What was known and did not come is no divergence.
+TEST(Server, TheCacheHeaderTellsWhereAPromptDivergedAndWhatDidNotCome) {
+  const auto header = [](const Usage& found) {
+    World world({.found = found});
+    RawClient client(world.port());
+    return client.request(post(kChat, chat()))->headers.at("x-deepinfer-cache");
+  };
+  EXPECT_EQ(header({}), "ram=0, disk=0, shared=0, computed=20, divergent-at=0");
+  EXPECT_EQ(header({.cached_tokens = 16, .disk_tokens = 8, .shared_tokens = 4, .match = {.tokens = 16, .age_s = 120}}),
+            "ram=4, disk=8, shared=4, computed=4, divergent-at=16, age=120");
+  EXPECT_EQ(header({.cached_tokens = 4, .disk_tokens = 4, .match = {.tokens = 16, .age_s = 0, .missed = CacheMiss::kLate}}),
+            "ram=0, disk=4, shared=0, computed=16, late=12, divergent-at=16, age=0");
+  EXPECT_EQ(header({.match = {.tokens = 16, .age_s = 3, .missed = CacheMiss::kCorrupt}}),
+            "ram=0, disk=0, shared=0, computed=20, corrupt=16, divergent-at=16, age=3");
+}
+
 TEST(Server, StreamsAChat) {
   World world;
   RawClient client(world.port());

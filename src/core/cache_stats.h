@@ -15,7 +15,7 @@ enum class CacheMiss : uint8_t {
   kShort,    // the file ends before the record does
   kCorrupt,  // checksum, key or authentication differ
   kIo,       // the medium said no
-  kBusy,     // no thread or buffer was free, or reads are off
+  kBusy,     // no thread, buffer or block of memory was free, or reads are off
   kPriced,   // computing is cheaper than fetching
 };
 constexpr std::array<std::string_view, 7> kCacheMissNames = {"absent", "late", "short", "corrupt", "io", "busy", "priced"};

@@ -29,11 +29,18 @@ struct TokenLogprob {
   float logprob;  // natural logarithm
 };
 
+// The longest beginning of a prompt that memory or a store knew when the request was begun, whether or not all of it could be had.
+struct PrefixMatch {
+  int32_t tokens = 0;                   // whole blocks
+  int64_t age_s = -1;                   // since the last of them was computed, or written to disk; -1: there are none
+  CacheMiss missed = CacheMiss::kBusy;  // why those beyond Usage::cached_tokens had to be computed
+};
+
 struct Usage {
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;      // of the prompt, not computed but found in cache; the first choice's prefill
   int32_t disk_tokens = 0, shared_tokens = 0;  // of cached_tokens: fetched from this machine's disk, and from other processes' files
-  int32_t match_age_s = -1;       // how long ago the longest match was stored; -1: not known
+  PrefixMatch match;
   int32_t completion_tokens = 0;  // sampled for this choice, the stop token included
 };
 

@@ -47,15 +47,17 @@ BlockLoader::Chain BlockLoader::find_chain(const SequenceState& first) {
   bool all_in_pool = true, all_stored = true;
   const auto take = [&](const kv::BlockKey& key) {
     const kv::BlockStore::Known known = store_.find({&key, 1});
-    const bool in_pool = pool_.contains(key), stored = known.num_blocks == 1;
-    if (!in_pool && !stored) return false;
-    if (stored) out.age_s = known.age_s;
-    all_in_pool = all_in_pool && in_pool;
+    const std::optional<int64_t> age_in_pool = pool_.age_s(key);
+    const bool stored = known.num_blocks == 1;
+    if (!age_in_pool && !stored) return false;
+    out.age_s = age_in_pool.value_or(known.age_s);
+    all_in_pool = all_in_pool && age_in_pool;
     if (all_in_pool) {
       out.first_missing = out.keys.size() + 1;
       out.end_stored = out.first_missing;
     } else {
-      all_stored = all_stored && stored;
+      out.num_unreadable += !age_in_pool && !known.readable;
+      all_stored = all_stored && stored && known.readable;
       if (all_stored) out.end_stored = out.keys.size() + 1;
     }
     out.keys.push_back(key);
@@ -122,16 +124,19 @@ bool BlockLoader::start_fetch(Load& load, Chain chain) {
   RequestState& request = *load.request;
   const SequenceState& first = request.choices.front();
   const auto num_findable = static_cast<size_t>((first.num_prompt_tokens - 1) / block_tokens_);
-  if (chain.age_s >= 0) request.match_age_s = static_cast<int32_t>(std::min<int64_t>(chain.age_s, INT32_MAX));
+  request.match = {.tokens = static_cast<int32_t>(chain.keys.size()) * block_tokens_, .age_s = chain.age_s};
   if (chain.keys.size() < num_findable) store_.count_missed(CacheMiss::kAbsent, static_cast<int64_t>(num_findable - chain.keys.size()));
   // Never more than the pool can hold beside what is running: it would push out its own beginning.
   const size_t begin = chain.first_missing;
   const size_t end = std::min(chain.end_stored, begin + static_cast<size_t>(std::max(0, pool_.num_available() - 1)));
+  const size_t num_busy = chain.end_stored - end + chain.num_unreadable;
+  if (num_busy > 0) store_.count_missed(CacheMiss::kBusy, static_cast<int64_t>(num_busy));
   if (end <= begin) return false;
   const auto count = static_cast<int64_t>(end - begin);
   const FetchPrice price{.num_tokens = count * block_tokens_, .num_bytes = count * block_bytes_, .seconds_per_token = load.seconds_per_token,
                          .bytes_per_s = store_.read_bytes_per_s()};
   if (!worth_fetching(price)) {
+    request.match.missed = CacheMiss::kPriced;
     store_.count_missed(CacheMiss::kPriced, count);
     return false;
   }
@@ -163,10 +168,12 @@ bool BlockLoader::take(Load& load, int64_t& budget) {
   if (load.fetch == nullptr) return true;
   for (;;) {
     const kv::BlockFetch::State state = load.fetch->state();
-    if (state == kv::BlockFetch::State::kEnded) return true;
     if (state == kv::BlockFetch::State::kPending) {
       if (clock_.now_ns() < load.deadline_ns) return false;
       load.fetch->give_up();
+    }
+    if (state != kv::BlockFetch::State::kReady) {
+      if (load.next < load.chain.size()) load.request->match.missed = load.fetch->miss();
       return true;
     }
     if (budget <= 0) return false;
@@ -174,7 +181,10 @@ bool BlockLoader::take(Load& load, int64_t& budget) {
     if (!pool_.contains(key)) {  // else somebody computed it meanwhile
       const kv::BlockFetch::Block from = load.fetch->front();
       const kv::BlockId block = pool_.allocate();
-      if (block == kv::kNoBlock) return true;  // the pool is full of running sequences: what has come has to do
+      if (block == kv::kNoBlock) {  // the pool is full of running sequences: what has come has to do
+        store_.count_missed(CacheMiss::kBusy, static_cast<int64_t>(load.chain.size() - load.next));
+        return true;
+      }
       CHECK(from.rows.size() == static_cast<size_t>(block_bytes_));
       std::memcpy(arena_ + block * block_bytes_, from.rows.data(), from.rows.size());
       const kv::BlockId named = pool_.publish(block, key, {.age_s = from.age_s, .remaining_s = from.remaining_s});

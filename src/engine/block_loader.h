@@ -70,8 +70,9 @@ class BlockLoader {
   struct Chain {
     std::vector<kv::BlockKey> keys;  // of what is in memory or in the store, as the scheduler will look for it
     size_t first_missing = 0;        // in memory
-    size_t end_stored = 0;           // from first_missing on, the store has all up to here
-    int64_t age_s = -1;              // of the last block that the store has
+    size_t end_stored = 0;           // from first_missing on, the store can give all up to here
+    size_t num_unreadable = 0;       // known to the store alone, whose reads hang
+    int64_t age_s = -1;              // of the last block
     bool has_cut = false;
   };
   Chain find_chain(const SequenceState& first);

@@ -49,20 +49,20 @@ TEST(FetchPrice, TheCheaperWayIsTaken) {
 class Machine {
  public:
   ~Machine() { stop(); }
-  void start(FakeModelOptions model = {}) {
+  void start(FakeModelOptions model = {}, bool with_store = true) {
     stop();
     auto folder = kv::open_store_folder(*disk, "/cache");
     ASSERT_TRUE(folder);
     auto built = std::make_unique<FakeModel>(model);
     kv::StoreOptions options{.dir = "/cache", .folder = *folder, .budget_bytes = 16 << 20, .classes = {{"chat", 3600}, {"agent", 600}},
                              .model = kv::namespace_of("w", "fake-v1", "fake-v1", model.block_tokens), .block_tokens = model.block_tokens,
-                             .block_bytes = built->kv_layout().block_bytes, .num_fetch_threads = 2, .index = index};
+                             .block_bytes = built->kv_layout().block_bytes, .num_fetch_threads = 2, .hang_ms = hang_ms, .index = index};
     auto opened = kv::SegmentStore::open(disk, time, options);
     ASSERT_TRUE(opened) << opened.error().message;
     store = std::move(*opened);
     workers = Workers::create(2, false);
     auto started = Engine::start(std::move(built), *workers, clock,
-                                 {.weights_identity = "w", .master_secret = folder->secret, .kv_bytes = 64 * 200, .store = store.get(), .retention_classes = {{"chat", 3600}, {"agent", 600}}, .time = time});
+                                 {.weights_identity = "w", .master_secret = folder->secret, .kv_bytes = 64 * 200, .store = with_store ? store.get() : nullptr, .retention_classes = {{"chat", 3600}, {"agent", 600}}, .time = time});
     ASSERT_TRUE(started) << started.error().message;
     engine = std::move(*started);
   }
@@ -87,6 +87,7 @@ class Machine {
 
   std::shared_ptr<io::MemoryDisk> disk = std::make_shared<io::MemoryDisk>();
   std::shared_ptr<io::MemoryKeyValues> index;
+  int64_t hang_ms = 5000;
   std::shared_ptr<const kv::TimeSource> time = std::make_shared<kv::SystemTime>();
   SteadyClock clock;
   std::unique_ptr<kv::SegmentStore> store;
@@ -115,7 +116,7 @@ TEST(EngineWithStore, ARestartFindsPromptAndAnswerAgain) {
   EXPECT_TRUE(warm.same_output(cold));
   EXPECT_EQ(warm.usage.cached_tokens, 48);
   EXPECT_EQ(warm.usage.disk_tokens, 48);
-  EXPECT_GE(warm.usage.match_age_s, 0);
+  EXPECT_GE(warm.usage.match.age_s, 0);
   const ChoiceResult again = machine.answer(request);
   EXPECT_EQ(again.usage.cached_tokens, 48);
   EXPECT_EQ(again.usage.disk_tokens, 0) << "from memory now";
@@ -174,6 +175,162 @@ TEST(EngineWithStore, FromDiskABlockComesWithItsAge) {
   EXPECT_EQ(memory.disk_tokens, 0);
   time->advance(600 + 60 - 590);  // the class's time and the rest of its bucket
   EXPECT_EQ(machine.answer(request).usage.cached_tokens, 0);
+}
+
+// Memory says how old what it holds is, beside a store and alone.
+TEST(EngineWithStore, AHitInMemoryTellsItsAge) {
+  for (const bool with_store : {true, false}) {
+    SCOPED_TRACE(with_store);
+    Machine machine;
+    const auto time = std::make_shared<kv::ManualTime>();
+    machine.time = time;
+    machine.start({}, with_store);
+    const Request request = kept_request(50, 4);
+    const PrefixMatch cold = machine.answer(request).usage.match;
+    EXPECT_EQ(cold.tokens, 0);
+    EXPECT_EQ(cold.age_s, -1);
+    time->advance(70);
+    Request longer = request;
+    longer.prompt.resize(70, 3);
+    const Usage first = machine.answer(longer).usage;
+    EXPECT_EQ(first.cached_tokens, 48);
+    EXPECT_EQ(first.match.tokens, 48);
+    EXPECT_EQ(first.match.age_s, 70);
+    time->advance(5);
+    const Usage second = machine.answer(longer).usage;
+    EXPECT_EQ(second.match.tokens, 68);
+    EXPECT_EQ(second.match.age_s, 5) << "of the last block";
+    longer.prompt[60] = 4;
+    EXPECT_EQ(machine.answer(longer).usage.match.tokens, 60);
+  }
+}
+
+// A beginning is in memory, the rest on disk: the match is all of it, and as old as its last block.
+TEST(EngineWithStore, AMatchGoesOnFromMemoryToDisk) {
+  Machine machine;
+  const auto time = std::make_shared<kv::ManualTime>();
+  machine.time = time;
+  machine.start();
+  const Request whole = kept_request(50, 4);
+  Request beginning = whole;
+  beginning.prompt.resize(25);
+  machine.answer(beginning);
+  time->advance(100);
+  machine.answer(whole);
+  machine.start();
+  time->advance(30);
+  EXPECT_EQ(machine.answer(beginning).usage.disk_tokens, 24);
+  const Usage usage = machine.answer(whole).usage;
+  EXPECT_EQ(usage.cached_tokens, 48);
+  EXPECT_EQ(usage.disk_tokens, 24);
+  EXPECT_EQ(usage.match.tokens, 48);
+  EXPECT_EQ(usage.match.age_s, 30);
+  // What memory has and the disk has lost is found all the same.
+  for (const std::string& path : machine.disk->files()) {
+    if (path.ends_with(".seg")) {
+      ASSERT_TRUE(machine.disk->remove(path));
+    }
+  }
+  machine.store->maintain();
+  const Usage memory = machine.answer(whole).usage;
+  EXPECT_EQ(memory.cached_tokens, 48);
+  EXPECT_EQ(memory.match.age_s, 30);
+}
+
+// Known, but not to be had: that is no divergence, and the cause is told.
+TEST(EngineWithStore, WhatWasKnownAndDidNotComeIsNoDivergence) {
+  struct Case {
+    CacheMiss cause;
+    std::function<void(Machine&)> harm;
+    int32_t num_cached = 0;
+  };
+  const auto each_segment = [](Machine& machine, const auto& harm) {  // which nobody notices before it is read
+    machine.disk->set_fault([](const Access& access) -> Result<> { return access.op == Op::kList ? Result<>(Error{Code::kIo, "fault"}) : Result<>(); });
+    for (const std::string& path : machine.disk->files()) {
+      if (path.ends_with(".seg")) harm(path);
+    }
+  };
+  const auto fault_in_reads = [](Machine& machine, const auto& fault) {
+    machine.disk->set_fault([=](const Access& access) -> Result<> { return access.op == Op::kRead && access.path.ends_with(".seg") ? fault() : Result<>(); });
+  };
+  const Case cases[] = {
+      {CacheMiss::kLate, [&](Machine& m) {
+         fault_in_reads(m, []() -> Result<> { return std::this_thread::sleep_for(std::chrono::milliseconds(400)), Result<>(); });
+       }},
+      {CacheMiss::kIo, [&](Machine& m) { fault_in_reads(m, []() -> Result<> { return Error{Code::kIo, "fault"}; }); }},
+      {CacheMiss::kCorrupt, [&](Machine& m) {
+         each_segment(m, [&](const std::string& path) { m.disk->flip_bit(path, 8 * (4096 * 4 + 100)); });  // in the rows of the fourth record
+       }, 12},
+      {CacheMiss::kShort, [&](Machine& m) {
+         each_segment(m, [&](const std::string& path) { ASSERT_TRUE(m.disk->put(path, m.disk->content(path).substr(0, size_t{4096} * 6))); });
+       }, 20},
+      {CacheMiss::kAbsent, [&](Machine& m) { each_segment(m, [&](const std::string& path) { ASSERT_TRUE(m.disk->remove(path)); }); }},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(kCacheMissNames[static_cast<size_t>(c.cause)]);
+    Machine machine;
+    const auto time = std::make_shared<kv::ManualTime>();
+    machine.time = time;
+    machine.start();
+    const Request stored = kept_request(400, 8);
+    const ChoiceResult cold = machine.answer(stored);
+    time->advance(20);
+    machine.start();
+    machine.answer(kept_request(300, 2, 30));  // so that the speed of prefill is known, and with it the patience
+    machine.store->flush();
+    c.harm(machine);
+    const ChoiceResult answer = machine.answer(stored);
+    EXPECT_TRUE(answer.same_output(cold));
+    EXPECT_EQ(answer.usage.cached_tokens, c.num_cached);
+    EXPECT_EQ(answer.usage.match.tokens, 396);
+    EXPECT_EQ(answer.usage.match.age_s, 20);
+    EXPECT_EQ(answer.usage.match.missed, c.cause);
+    machine.disk->set_fault(nullptr);
+    machine.stop();
+  }
+}
+
+TEST(EngineWithStore, WhatCannotBeReadNowIsKnownAllTheSame) {
+  Machine machine;
+  machine.hang_ms = 50;
+  machine.start();
+  const Request stored = kept_request(60, 4), diverging = [] {
+    Request request = kept_request(60, 4);
+    request.prompt[30] = 0;
+    return request;
+  }();
+  const ChoiceResult cold = machine.answer(stored);
+  machine.answer(kept_request(40, 2, 50));
+  machine.start();
+  std::mutex mu;
+  std::condition_variable released;
+  bool hang = true;
+  machine.disk->set_fault([&](const Access& access) -> Result<> {
+    if (access.op != Op::kRead || !access.path.ends_with(".seg")) return {};
+    std::unique_lock lock(mu);
+    released.wait(lock, [&] { return !hang; });
+    return {};
+  });
+  std::vector<std::shared_ptr<Collect>> waiting;
+  for (int i = 0; i < 2; ++i) {
+    waiting.push_back(std::make_shared<Collect>(1));
+    ASSERT_TRUE(machine.engine->submit(i == 0 ? stored : kept_request(40, 2, 50), waiting.back()));
+  }
+  EXPECT_TRUE(eventually([&] { return machine.store->stats().reads_off; }));
+  const Usage usage = machine.answer(diverging).usage;
+  EXPECT_EQ(usage.cached_tokens, 0);
+  EXPECT_EQ(usage.match.tokens, 28);
+  EXPECT_EQ(usage.match.missed, CacheMiss::kBusy);
+  EXPECT_GE(machine.engine->stats().cache.missed_blocks[static_cast<size_t>(CacheMiss::kBusy)], 7u);
+  {
+    const std::lock_guard lock(mu);
+    hang = false;
+  }
+  released.notify_all();
+  for (const auto& sink : waiting) EXPECT_TRUE(sink->wait());
+  EXPECT_TRUE(waiting[0]->choices[0].same_output(cold));
+  machine.disk->set_fault(nullptr);
+  machine.stop();
 }
 
 // Two processes that never see each other's files by looking.

@@ -65,7 +65,7 @@ struct RequestState {
   // Engine thread only.
   bool loading = false;          // waits for blocks from the store; the scheduler does not know it yet
   int32_t num_disk_blocks = 0, num_shared_blocks = 0;  // fetched for it
-  int32_t match_age_s = -1;      // Usage's
+  PrefixMatch match;             // Usage's
   bool started = false;         // a step has run some of it
   bool prompt_counted = false;  // in the prompt totals
   std::vector<RequestImage> images;          // ascending

@@ -184,6 +184,7 @@ void Stepper::build_batch(const StepPlan& plan) {
   num_decode_rows_ = 0;
   for (const StepPlan::Entry& entry : plan.entries) {
     SequenceState& sequence = state_of(*entry.sequence);
+    if (!sequence.request->started) note_match(sequence);
     mark_started(*sequence.request);
     num_named_.push_back(sequence.num_published_blocks);
     const int32_t start = sequence.num_computed_tokens;
@@ -195,6 +196,15 @@ void Stepper::build_batch(const StepPlan& plan) {
     logit_rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
     sampled_.push_back(&sequence);
   }
+}
+
+// What was found in memory, unless the store knew of more that did not come.
+void Stepper::note_match(const SequenceState& sequence) {
+  PrefixMatch& match = sequence.request->match;
+  const int32_t found = sequence.num_cached_tokens;
+  if (found == 0 || found < match.tokens) return;
+  match.tokens = found;
+  match.age_s = pool_.age_s(sequence.keys[static_cast<size_t>(found / model_.kv_layout().block_tokens) - 1]).value_or(-1);
 }
 
 model::SequenceRows Stepper::rows_of(const SequenceState& sequence, int32_t num_rows) const {
@@ -315,7 +325,7 @@ TokenEvent Stepper::event_for(const SequenceState& sequence) const {
                  .cached_tokens = cached,
                  .disk_tokens = std::min(cached - shared, request.num_disk_blocks * block_tokens),
                  .shared_tokens = shared,
-                 .match_age_s = request.match_age_s,
+                 .match = request.match,
                  .completion_tokens = sequence.num_output_tokens()};
   return event;
 }

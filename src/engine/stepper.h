@@ -74,6 +74,7 @@ class Stepper {
   static void hold(RequestState& request, RequestImage& image, ImageCache::Rows rows);
   void release_images(const sched::StepPlan& plan);
   void build_batch(const sched::StepPlan& plan);
+  void note_match(const SequenceState& sequence);  // at the first step of its request
   model::SequenceRows rows_of(const SequenceState& sequence, int32_t num_rows) const;
   void offer_masks();
   void sample(const sched::StepPlan& plan);

@@ -46,6 +46,12 @@ BlockId BlockPool::find(const BlockKey& key) const {
   return block != kNoBlock && now_s_ < blocks_[static_cast<size_t>(block)].expires_s ? block : kNoBlock;
 }
 
+std::optional<int64_t> BlockPool::age_s(const BlockKey& key) const {
+  const BlockId block = find(key);
+  if (block == kNoBlock) return std::nullopt;
+  return now_s_ - blocks_[static_cast<size_t>(block)].filled_s;
+}
+
 BlockId BlockPool::acquire(const BlockKey& key) {
   const BlockId block = find(key);
   if (block == kNoBlock) return kNoBlock;

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -55,6 +56,7 @@ class BlockPool {
   void retract(BlockId block);
 
   bool contains(const BlockKey& key) const { return find(key) != kNoBlock; }
+  std::optional<int64_t> age_s(const BlockKey& key) const;  // since it was computed, here or elsewhere
   int32_t num_references(BlockId block) const { return blocks_[static_cast<size_t>(block)].references; }
   bool is_published(BlockId block) const { return blocks_[static_cast<size_t>(block)].has_key; }
 

@@ -45,6 +45,7 @@ class BlockFetch {
   virtual Block front() = 0;  // only when kReady
   virtual void pop() = 0;
   virtual int32_t num_blocks() const = 0;  // asked for
+  virtual CacheMiss miss() const = 0;      // when kEnded before all were delivered: why
   // The consumer's deadline has passed: the rest counts as late.
   virtual void give_up() = 0;
 };
@@ -63,6 +64,7 @@ class BlockStore {
   struct Known {
     int32_t num_blocks = 0;  // the chain's first so many are here
     int64_t age_s = 0;       // since the last of them was written; 0: none
+    bool readable = true;    // false: reads hang, and it is no use to fetch them now
   };
   // Thread-safe and quick (no I/O). Counts as a use of what it finds: also of blocks that are served from memory, so that a prefix
   // that never leaves memory does not look forgotten here.

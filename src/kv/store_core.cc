@@ -85,6 +85,10 @@ class Fetch final : public BlockFetch {
     at_ = 0;
   }
   int32_t num_blocks() const override { return static_cast<int32_t>(job_->num_asked); }
+  CacheMiss miss() const override {
+    const MutexLock lock(job_->mu);
+    return gave_up_ ? CacheMiss::kLate : job_->miss;
+  }
   void give_up() override {
     {
       const MutexLock lock(job_->mu);
@@ -167,8 +171,7 @@ void SegmentStore::Core::log(const std::string& line) const {
 }
 
 BlockStore::Known SegmentStore::Core::find(std::span<const BlockKey> chain) {
-  Known known;
-  if (reads_are_off()) return known;
+  Known known{.readable = !reads_are_off()};
   const MutexLock lock(mu_);
   const int64_t now = now_s();
   for (const BlockKey& key : chain) {

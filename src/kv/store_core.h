@@ -63,6 +63,7 @@ struct FetchJob {
   size_t num_delivered GUARDED_BY(mu) = 0;  // items that were handed over
   std::deque<Chunk> ready GUARDED_BY(mu);
   bool ended GUARDED_BY(mu) = false;
+  CacheMiss miss GUARDED_BY(mu) = CacheMiss::kAbsent;  // when it ended early
   std::function<void()> wake GUARDED_BY(mu);  // null once abandoned
 
   void call_wake();

@@ -57,6 +57,7 @@ std::shared_ptr<FetchJob> SegmentStore::Core::fetch(std::span<const BlockKey> ch
     count_fetch(*job, 0, refused.value_or(CacheMiss::kAbsent));
     const MutexLock lock(job->mu);
     job->ended = true;
+    job->miss = refused.value_or(CacheMiss::kAbsent);
     return job;
   }
   {
@@ -121,6 +122,7 @@ bool SegmentStore::Core::deliver(FetchJob& job, FetchJob::Chunk chunk, std::opti
     if (!chunk.rows.empty()) job.ready.push_back(std::move(chunk));
     if (!cause && num_delivered == job.items.size() && num_delivered < job.num_asked) cause = CacheMiss::kAbsent;
     job.ended = cause || num_delivered == job.items.size();
+    job.miss = cause.value_or(CacheMiss::kAbsent);
     if (job.ended) count_fetch(job, num_delivered, cause);
     job.turn.notify_all();
   }

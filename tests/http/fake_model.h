@@ -128,6 +128,7 @@ class FakeInference final : public Inference {
     std::string name = "fake";
     int32_t vocab_size = kFakeVocabSize;
     TokenId end_token = kEnd;
+    Usage found = {.cached_tokens = 1, .match = {.tokens = 1}};  // of a first choice's prompt
     bool vision = false;            // reads images whose file says how many positions they take: "image 12"
   };
 
@@ -159,8 +160,9 @@ class FakeInference final : public Inference {
     live->id = ++last_id_;
     live->sink = std::move(sink);
     for (int32_t i = 0; i < request.n; ++i) {
-      live->choices.push_back({.script = options_.script(request, i), .usage = {.prompt_tokens = static_cast<int32_t>(request.prompt.size()),
-                                                                                .cached_tokens = i == 0 ? 1 : 0}});
+      Usage usage = i == 0 ? options_.found : Usage();
+      usage.prompt_tokens = static_cast<int32_t>(request.prompt.size());
+      live->choices.push_back({.script = options_.script(request, i), .usage = usage});
     }
     live->request = std::move(request);
     requests_.push_back(live->request);

@@ -104,8 +104,11 @@ struct StoreWorld {
     store->flush();
     return known(chain);
   }
-  size_t known(std::span<const BlockKey> chain) { return static_cast<size_t>(store->find(chain).num_blocks); }
-  bool knows(const BlockKey& key) { return store->find({&key, 1}).num_blocks == 1; }
+  size_t known(std::span<const BlockKey> chain) {
+    const BlockStore::Known known = store->find(chain);
+    return known.readable ? static_cast<size_t>(known.num_blocks) : 0;
+  }
+  bool knows(const BlockKey& key) { return known({&key, 1}) == 1; }
 
   // Fetches a chain and compares every block that comes; returns how many came.
   size_t get(std::span<const BlockKey> chain, Tier* tier = nullptr) {
