@@ -7,13 +7,8 @@
 namespace deepinfer {
 namespace {
 
-#if defined(__x86_64__)
-// Dot products of bf16 pairs are one operation on AMD's processors and four on Intel's, where two multiply-adds do the same.
-const cpu::BlockLinearKernels& avx512_kernels() {
-  static const bool is_intel = __builtin_cpu_is("intel");
-  return is_intel ? cpu::block_linear_f32_avx512() : cpu::block_linear_avx512();
-}
-#endif
+// Whether the version for an instruction set that has dot products of bf16 pairs does without them.
+bool pairs_as_f32(Isa isa) { return (isa == Isa::kAvx512 || isa == Isa::kAmx) && has_slow_bf16_pairs(); }
 
 const cpu::BlockLinearKernels& kernels_of(Isa isa) {
   switch (isa) {
@@ -22,7 +17,7 @@ const cpu::BlockLinearKernels& kernels_of(Isa isa) {
     case Isa::kAvxVnni: return cpu::block_linear_avx2();
     case Isa::kAvx512f: return cpu::block_linear_avx512f();
     case Isa::kAvx512:
-    case Isa::kAmx: return avx512_kernels();
+    case Isa::kAmx: return pairs_as_f32(isa) ? cpu::block_linear_f32_avx512() : cpu::block_linear_avx512();
 #endif
     default: return cpu::block_linear_portable();
   }
@@ -36,6 +31,8 @@ void check(const Matrix& w, int64_t begin, int64_t end) {
 }
 
 }  // namespace
+
+std::string block_linear_version(Isa isa) { return std::string(isa_name(isa)) + (pairs_as_f32(isa) ? "-f32" : ""); }
 
 void linear(const Bf16Rows& x, const Fp8Matrix& w, int64_t begin, int64_t end, const ProductOut& out, Isa isa) {
   check(w, begin, end);

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "base/float8.h"
 #include "base/half.h"
@@ -71,6 +72,10 @@ void linear(const Bf16Rows& x, const Matrix& w, const ProductOut& out, Isa isa, 
   const auto [begin, end] = team.range((w.rows + kProductUnit - 1) / kProductUnit);
   if (begin < end) linear(x, w, begin * kProductUnit, end * kProductUnit < w.rows ? end * kProductUnit : w.rows, out, isa);
 }
+
+// Which version runs: the name of the instruction set, "-f32" after it where that of bf16 pairs is not used. Two versions may differ in the
+// last bits of an output.
+std::string block_linear_version(Isa isa);
 
 namespace ref {
 // In double from the definition above; magnitude, if not null: the same sums of absolute values, which scale the bound on errors.

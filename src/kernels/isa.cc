@@ -81,6 +81,15 @@ std::span<const Isa> available_isas() {
   return {found.isas.data(), found.count};
 }
 
+bool has_slow_bf16_pairs() {
+#if defined(__x86_64__)
+  static const bool slow = __builtin_cpu_is("intel");
+  return slow;
+#else
+  return true;
+#endif
+}
+
 Isa default_isa() {
   const std::span<const Isa> isas = available_isas();
   const char* const wanted = std::getenv("DEEPINFER_ISA");

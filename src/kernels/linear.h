@@ -29,6 +29,8 @@ std::string_view isa_name(Isa isa);
 std::span<const Isa> available_isas();
 // DEEPINFER_ISA (portable, avx2, avxvnni, avx512f, avx512, amx) if set and available (abort with a sentence if not), else the best.
 Isa default_isa();
+// Whether a dot product of bf16 pairs, one operation on AMD's processors, is several here, so that two multiply-adds of f32 are faster.
+bool has_slow_bf16_pairs();
 
 // Weights of one matrix as they lie in the file: [rows, cols] row-major in dtype's blocks.
 struct LinearSource {

@@ -437,7 +437,7 @@ class V41Model final : public V41 {
         engram_(std::move(engram)),
         checkpoint_(std::move(checkpoint)),
         memory_(std::move(memory)),
-        layout_(config_),
+        layout_(config_, isa),
         plain_rope_(config_, false),
         compressed_rope_(config_, true),
         parts_{config_, weights_, engram_, layout_, plain_rope_, compressed_rope_, isa, memory_.get()},

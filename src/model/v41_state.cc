@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kernels/block_linear.h"
 
 namespace deepinfer::model {
 namespace {
@@ -12,7 +13,7 @@ uint8_t* at(std::byte* base, int64_t offset) { return reinterpret_cast<uint8_t*>
 
 }  // namespace
 
-V41Layout::V41Layout(const V41Config& config)
+V41Layout::V41Layout(const V41Config& config, Isa isa)
     : head_dim_(config.head_dim),
       index_head_dim_(config.index_head_dim),
       ring_rows_(config.sliding_window + config.dspark_block_size),
@@ -42,7 +43,8 @@ V41Layout::V41Layout(const V41Config& config)
   declaration_ = {.block_tokens = kBlockTokens,
                   .block_bytes = block_bytes_,
                   .state_bytes = state_bytes_,
-                  .format = "v41-fp4-v1",
+                  // What computes the rows decides their last bits.
+                  .format = "v41-fp4-v2-" + block_linear_version(isa),
                   .groups = groups_,
                   .rollback_rows = slack_,
                   .replay_tokens = config.sliding_window,

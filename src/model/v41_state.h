@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/float8.h"
+#include "kernels/linear.h"
 #include "model/model.h"
 #include "model/v41_config.h"
 
@@ -22,7 +23,8 @@ class V41Layout {
  public:
   static constexpr int32_t kBlockTokens = 128;
 
-  explicit V41Layout(const V41Config& config);
+  // isa: the version of the kernels that writes rows.
+  explicit V41Layout(const V41Config& config, Isa isa = default_isa());
   V41Layout(const V41Layout&) = delete;  // declaration() points to the groups
   V41Layout& operator=(const V41Layout&) = delete;
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <set>
+#include <string>
+
+#include "v41_tiny.h"
 
 namespace deepinfer::model {
 namespace {
@@ -61,6 +64,15 @@ TEST(V41Layout, NothingOverlaps) {
   for (int32_t source = 0; source < 3; ++source)
     for (int32_t p = 1000; p < 1007; ++p) use(uses, state, reinterpret_cast<uint8_t*>(layout.pending(state.data(), source, p)), 4096);
   EXPECT_EQ(*std::max_element(uses.begin(), uses.end()), 1);
+}
+
+// Rows in a shared store come from machines of other instruction sets too.
+TEST(V41Layout, TheFormatNamesWhatDecidesTheBitsOfRows) {
+  std::set<std::string> formats;
+  for (const Isa isa : available_isas()) {
+    const std::string format = tiny_model(10, isa)->kv_layout().format;
+    EXPECT_TRUE(formats.insert(format).second) << format;
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include "kernels/linear.h"
 #include "kernels/roof.h"
 
 namespace deepinfer::cpu {
@@ -33,11 +34,7 @@ double bf16_pairs(int64_t iterations) {
 
 }  // namespace
 
-// On Intel's processors, which make four operations of a dot product of pairs, two multiply-adds of f32 are faster.
-RoofLoops roof_loops_avx512() {
-  static const bool is_intel = __builtin_cpu_is("intel");
-  return {read, int8, is_intel ? roof_loops_avx512f().bf16 : bf16_pairs};
-}
+RoofLoops roof_loops_avx512() { return {read, int8, has_slow_bf16_pairs() ? roof_loops_avx512f().bf16 : bf16_pairs}; }
 
 }  // namespace deepinfer::cpu
 #endif
