@@ -7,14 +7,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/median.h"
+
 namespace deepinfer::bench {
 
 inline double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-inline double median(std::vector<double> values) {  // of an even number the upper one
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
+using deepinfer::median;
 
 inline std::vector<std::string> split(std::string_view text) {  // at commas
   std::vector<std::string> out;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <string>
 
+#include "base/median.h"
 #include "disk_ways.h"
 #include "replay.h"
 
@@ -47,10 +48,6 @@ int run_disk(const char* folder) {
   const Result<std::vector<DiskWay>> ways = measure_disk_ways(folder, uint64_t{1} << 30, kRounds);
   if (!ways) return fail(ways.error());
   fmt::print("| medians of {} rounds, GB/s | write | read |\n|---|---|---|\n", kRounds);
-  const auto median = [](std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
-  };
   for (const DiskWay& way : *ways) fmt::print("| {} | {:.2f} | {:.2f} |\n", way.name, median(way.write_bytes_per_s) / 1e9, median(way.read_bytes_per_s) / 1e9);
   return 0;
 }

@@ -1,5 +1,4 @@
 // deepinfer bench cache: the figures of measure_cache.h and measure_hit.h as tables or as JSON.
-#include <algorithm>
 #include <boost/json.hpp>
 #include <cstdio>
 #include <fmt/format.h>
@@ -10,6 +9,7 @@
 #include "apps/flags.h"
 #include "apps/measure_cache.h"
 #include "apps/measure_hit.h"
+#include "base/median.h"
 
 namespace deepinfer::apps {
 namespace {
@@ -30,22 +30,17 @@ struct CacheReport {
 
 using Rate = double CacheIoResult::*;
 
-double middle(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 double median_rate(const CacheReport& report, Rate rate) {
   std::vector<double> values;
   for (const CacheIoResult& round : report.io) values.push_back(round.*rate);
-  return middle(std::move(values));
+  return median(std::move(values));
 }
 
 // Of the same round: what falls on one falls on the other.
 double median_share(const CacheReport& report, Rate rate, Rate of) {
   std::vector<double> values;
   for (const CacheIoResult& round : report.io) values.push_back(round.*rate / (round.*of));
-  return middle(std::move(values));
+  return median(std::move(values));
 }
 
 void print_io(const CacheReport& report) {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/rng.h"
 #include "io/disk_rate.h"
 #include "kv/arena.h"
@@ -108,12 +109,6 @@ double run_once(Bench& bench, const BenchCase& what, const Clock& clock) {
     for (int32_t i = 0; i < what.num_tokens; ++i) bench.decode(what.num_sequences, what.context, what.context + i);
   }
   return static_cast<double>(clock.now_ns() - begin) / 1e9;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "apps/generate.h"
+#include "base/median.h"
 
 namespace deepinfer::apps {
 namespace {
@@ -32,11 +33,6 @@ Result<FirstToken> first_token(Inference& inference, std::vector<TokenId> prompt
     if (!took) return Error{Code::kInternal, event->message};
     return FirstToken{*took, event->usage};
   }
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 std::vector<TokenId> prompt_number(int32_t number, int32_t length, int32_t vocab_size) {
