@@ -3,9 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -17,6 +15,7 @@
 #include "engine/image_reader.h"
 #include "engine/schedules.h"
 #include "eventually.h"
+#include "gate.h"
 #include "io/memory_disk.h"
 #include "io/memory_key_values.h"
 #include "kv/segment_store.h"
@@ -403,25 +402,18 @@ TEST(EngineWithStore, AConversationThatMovesBetweenProcessesIsTheSame) { expect_
 TEST(EngineWithStore, AConversationWithPicturesThatMovesBetweenProcessesIsTheSame) { expect_conversations_move(true); }
 
 TEST(EngineWithStore, AHangingIndexDelaysNobodyForLong) {
+  Gate gate;
   TwoMachines two;
   const Request request = kept_request(50, 8);
   const ChoiceResult cold = two.first.answer(request);
-  std::mutex mu;
-  std::condition_variable released;
-  bool hang = true;
   two.first.index->set_fault([&]() -> Result<> {
-    std::unique_lock lock(mu);
-    released.wait(lock, [&] { return !hang; });
+    gate.wait();
     return {};
   });
   const ChoiceResult answer = two.second.answer(request);
   EXPECT_TRUE(answer.same_output(cold));
   EXPECT_EQ(answer.usage.cached_tokens, 0);
-  {
-    const std::lock_guard lock(mu);
-    hang = false;
-  }
-  released.notify_all();
+  gate.open();
   two.first.stop();
   two.second.stop();
 }
@@ -456,28 +448,20 @@ TEST(EngineWithStore, ABlockOfAFailedSequenceIsNotStored) {
 
 // Reads that hang, fail, differ: the answer is the cold one, and others are served meanwhile.
 TEST(EngineWithStore, AHangingReadDelaysItsOwnRequestAlone) {
+  Gate gate;
   Machine machine;
   machine.start();
   const Request stored = kept_request(400, 8), other = kept_request(60, 8, 50);
   const ChoiceResult cold = machine.answer(stored), cold_other = machine.answer(other);
   machine.start();
   machine.answer(kept_request(300, 2, 30));  // so that the speed of prefill is known, and with it the patience
-  std::mutex mu;
-  std::condition_variable released;
-  bool hang = true;
-  std::atomic<int> num_hanging{0};
   machine.disk->set_fault([&](const Access& access) -> Result<> {
-    if (access.op != Op::kRead || !access.path.ends_with(".seg")) return {};
-    std::unique_lock lock(mu);
-    if (num_hanging.load() > 0) return {};
-    num_hanging += 1;
-    released.wait(lock, [&] { return !hang; });
+    if (access.op == Op::kRead && access.path.ends_with(".seg")) gate.stop_first();
     return {};
   });
   auto slow = std::make_shared<Collect>(1);
   ASSERT_TRUE(machine.engine->submit(stored, slow));
-  eventually([&] { return num_hanging.load() > 0; });  // or the other's read could be the one that hangs
-  ASSERT_EQ(num_hanging.load(), 1);
+  ASSERT_TRUE(eventually([&] { return gate.num_stopped() == 1; })) << "or the other's read could be the one that hangs";
   const ChoiceResult meanwhile = machine.answer(other);
   EXPECT_TRUE(meanwhile.same_output(cold_other));
   auto unknown = std::make_shared<Collect>(1);
@@ -489,11 +473,7 @@ TEST(EngineWithStore, AHangingReadDelaysItsOwnRequestAlone) {
   EXPECT_EQ(slow->choices[0].usage.disk_tokens, 0);
   EXPECT_GT(machine.engine->stats().cache.missed_blocks[static_cast<size_t>(CacheMiss::kLate)], 0u);
   machine.disk->set_fault(nullptr);
-  {
-    const std::lock_guard lock(mu);
-    hang = false;
-  }
-  released.notify_all();
+  gate.open();
   machine.stop();  // before what its threads may still look at goes
 }
 
@@ -518,18 +498,14 @@ TEST(EngineWithStore, ASlowDiskIsNotWaitedFor) {
 }
 
 TEST(EngineWithStore, ACancelWhileItsBlocksAreFetchedEndsIt) {
+  Gate gate;
   Machine machine;
   machine.start();
   const Request stored = kept_request(400, 8);
   machine.answer(stored);
   machine.start();
-  std::mutex mu;
-  std::condition_variable released;
-  bool hang = true;
   machine.disk->set_fault([&](const Access& access) -> Result<> {
-    if (access.op != Op::kRead || !access.path.ends_with(".seg")) return {};
-    std::unique_lock lock(mu);
-    released.wait(lock, [&] { return !hang; });
+    if (access.op == Op::kRead && access.path.ends_with(".seg")) gate.wait();
     return {};
   });
   auto sink = std::make_shared<Collect>(1);
@@ -541,11 +517,7 @@ TEST(EngineWithStore, ACancelWhileItsBlocksAreFetchedEndsIt) {
   EXPECT_EQ(sink->choices[0].finished, FinishReason::kCancelled);
   EXPECT_TRUE(eventually([&] { return machine.engine->stats().num_blocks_in_use == 0; })) << "nothing is kept for blocks that may still come";
   machine.disk->set_fault(nullptr);
-  {
-    const std::lock_guard lock(mu);
-    hang = false;
-  }
-  released.notify_all();
+  gate.open();
   machine.stop();  // before what its threads may still look at goes
 }
 

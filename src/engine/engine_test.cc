@@ -14,6 +14,7 @@
 #include "engine/collect.h"
 #include "engine/fake_model.h"
 #include "eventually.h"
+#include "kv/store_world.h"
 
 namespace deepinfer::engine {
 namespace {
@@ -126,16 +127,9 @@ TEST(Engine, ATenantFindsOnlyItsOwnBlocks) {
   EXPECT_TRUE(other.same_output(first));
 }
 
-class SetTime final : public kv::TimeSource {
- public:
-  int64_t wall_s() const override { return 0; }
-  int64_t boot_ns() const override { return now_s * 1'000'000'000; }
-  std::atomic<int64_t> now_s = 5000;
-};
-
 // Of the class that the request names, counted from when its blocks were computed.
 TEST(Engine, PastItsRetentionAPromptIsComputedAgain) {
-  const auto time = std::make_shared<SetTime>();
+  const auto time = std::make_shared<kv::ManualTime>();
   Server server({.engine = {.retention_classes = {{"chat", 1000}, {"agent", 100}}, .time = time}});
   const auto num_cached = [&](const std::string& retention, TokenId first) {
     Request request = request_of(41, 1, first);
@@ -144,15 +138,15 @@ TEST(Engine, PastItsRetentionAPromptIsComputedAgain) {
   };
   EXPECT_EQ(num_cached("", 1), 0);
   EXPECT_EQ(num_cached("agent", 2), 0);
-  time->now_s += 99;
+  time->advance(99);
   EXPECT_EQ(num_cached("", 1), 40);
   EXPECT_EQ(num_cached("agent", 2), 40);
-  time->now_s += 1;
+  time->advance(1);
   EXPECT_EQ(num_cached("", 1), 40);
   EXPECT_EQ(num_cached("agent", 2), 0) << "to be used has not made it younger";
-  time->now_s += 99;
+  time->advance(99);
   EXPECT_EQ(num_cached("agent", 2), 40) << "it was computed anew";
-  time->now_s += 801;
+  time->advance(801);
   EXPECT_EQ(num_cached("", 1), 0);
 }
 

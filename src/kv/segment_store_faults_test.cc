@@ -3,13 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "eventually.h"
+#include "gate.h"
 #include "kv/segment_format.h"
 #include "kv/store_world.h"
 
@@ -461,78 +461,57 @@ TEST(StoreFaults, WhatIsRetractedWhileItIsWrittenStaysAway) {
 }
 
 TEST(StoreFaults, AReadThatNeverReturnsIsLateAndHoldsNobodyUp) {
+  Gate gate;
   BackgroundWorld world;
   world.open();
   const auto chain = chain_of(1, 4), other = chain_of(2, 4);
   for (const BlockKey& key : chain) world.publish(key);
   for (const BlockKey& key : other) world.publish(key);
   ASSERT_TRUE(world.wait_known(chain, 4) && world.wait_known(other, 4));
-  std::mutex mu;
-  std::condition_variable released;
-  bool hang = true;
-  std::atomic<int> num_hanging{0};
   world.disk->set_fault([&](const Access& access) -> Result<> {
-    if (access.op != Op::kRead || !is_segment(access)) return {};
-    std::unique_lock lock(mu);
-    if (!hang || num_hanging.load() > 0) return {};  // one read hangs, others pass
-    num_hanging += 1;
-    released.wait(lock, [&] { return !hang; });
+    if (access.op == Op::kRead && is_segment(access)) gate.stop_first();
     return {};
   });
   Waiter waiter;
   const auto hung = world.store->fetch(chain, waiter.wake());
-  while (num_hanging == 0) std::this_thread::yield();
+  ASSERT_TRUE(eventually([&] { return gate.num_stopped() == 1; }));
   EXPECT_EQ(waiter.take(*hung, chain, std::chrono::milliseconds(50)), 0u);
   EXPECT_EQ(world.missed(CacheMiss::kLate), 4u);
   Waiter second;
   EXPECT_EQ(second.take(*world.store->fetch(other, second.wake()), other, std::chrono::seconds(60)), 4u) << "the other thread serves";
   EXPECT_TRUE(world.publish(chain_of(3, 1)[0])) << "and writing goes on";
   ASSERT_TRUE(world.wait_known(chain_of(3, 1), 1));
-  {
-    const std::lock_guard lock(mu);
-    hang = false;
-  }
-  released.notify_all();
+  gate.open();
   EXPECT_EQ(second.take(*world.store->fetch(chain, second.wake()), chain, std::chrono::seconds(60)), 4u) << "it came back";
 }
 
 // When all threads are held the store knows nothing and says so, until one comes back.
 TEST(StoreFaults, ReadsThatAllHangTurnItOff) {
+  Gate gate;
   BackgroundWorld world;
   world.options.hang_ms = 30;
   world.open();
   const auto chain = chain_of(1, 4);
   for (const BlockKey& key : chain) world.publish(key);
   ASSERT_TRUE(world.wait_known(chain, 4));
-  std::mutex mu;
-  std::condition_variable released;
-  bool hang = true;
-  std::atomic<int> num_hanging{0};
   world.disk->set_fault([&](const Access& access) -> Result<> {
-    if (access.op != Op::kRead || !is_segment(access)) return {};
-    std::unique_lock lock(mu);
-    num_hanging += 1;
-    released.wait(lock, [&] { return !hang; });
+    if (access.op == Op::kRead && is_segment(access)) gate.wait();
     return {};
   });
   Waiter waiter;
   const auto one = world.store->fetch(chain, waiter.wake());
-  EXPECT_TRUE(eventually([&] { return num_hanging == 1; }));
+  EXPECT_TRUE(eventually([&] { return gate.num_stopped() == 1; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(60));
   EXPECT_EQ(world.known(chain), 4u) << "the other thread serves";
   const auto two = world.store->fetch(chain, waiter.wake());
   EXPECT_TRUE(eventually([&] { return world.known(chain) == 0; }));
-  EXPECT_EQ(num_hanging.load(), 2);
+  EXPECT_EQ(gate.num_stopped(), 2);
   EXPECT_TRUE(world.store->stats().reads_off);
   ASSERT_EQ(world.log.size(), 1u);
   EXPECT_NE(world.log[0].find("reads do not return"), std::string::npos);
   EXPECT_EQ(world.known(chain), 0u);
   EXPECT_EQ(world.log.size(), 1u) << "told once";
-  {
-    const std::lock_guard lock(mu);
-    hang = false;
-  }
-  released.notify_all();
+  gate.open();
   EXPECT_TRUE(world.wait_known(chain, 4));
   EXPECT_FALSE(world.store->stats().reads_off);
   EXPECT_EQ(world.log.size(), 2u);
@@ -541,6 +520,7 @@ TEST(StoreFaults, ReadsThatAllHangTurnItOff) {
 
 // What a request has matched is in use from then on: room for what is stored meanwhile is made elsewhere.
 TEST(StoreFaults, WhatIsBeingFetchedIsNotEvicted) {
+  Gate gate;
   BackgroundWorld world;
   world.options.budget_bytes = uint64_t{1} << 20;
   world.options.num_fetch_threads = 1;
@@ -553,19 +533,13 @@ TEST(StoreFaults, WhatIsBeingFetchedIsNotEvicted) {
     ASSERT_TRUE(world.publish(chain_of(i, 1)[0]));
     ASSERT_TRUE(world.wait_known(chain_of(i, 1), 1));
   }
-  std::mutex mu;
-  std::condition_variable released;
-  bool hang = true;
-  std::atomic<int> num_reads{0};
   world.disk->set_fault([&](const Access& access) -> Result<> {
-    if (access.op != Op::kRead || !is_segment(access) || num_reads.fetch_add(1) > 0) return {};  // hot blocks are read and copied meanwhile
-    std::unique_lock lock(mu);
-    released.wait(lock, [&] { return !hang; });
+    if (access.op == Op::kRead && is_segment(access)) gate.stop_first();  // hot blocks are read and copied meanwhile
     return {};
   });
   Waiter waiter;
   const auto fetch = world.store->fetch(old, waiter.wake());
-  while (num_reads == 0) std::this_thread::yield();  // in its first file; the others are not open yet
+  ASSERT_TRUE(eventually([&] { return gate.num_stopped() == 1; }));  // in its first file; the others are not open yet
   for (int32_t i = 100; i < 137; ++i) {
     world.time->advance(10);
     const auto chain = chain_of(i, 2);
@@ -573,11 +547,7 @@ TEST(StoreFaults, WhatIsBeingFetchedIsNotEvicted) {
     ASSERT_TRUE(world.wait_known(chain, 2));
   }
   EXPECT_GT(world.store->stats().evicted_segments, 0u);
-  {
-    const std::lock_guard lock(mu);
-    hang = false;
-  }
-  released.notify_all();
+  gate.open();
   EXPECT_EQ(waiter.take(*fetch, old, std::chrono::seconds(60)), 30u);
 }
 

@@ -230,8 +230,7 @@ TEST(SegmentStore, AModelOrTenantFindsOnlyItsOwn) {
 TEST(SegmentStore, BlocksOfAnotherLayoutAreNobodysHit) {
   for (const bool fewer_bytes : {true, false}) {
     StoreWorld ours, theirs;
-    theirs.disk = ours.disk;
-    theirs.time = ours.time;
+    theirs.share(ours);
     if (fewer_bytes) theirs.options.block_bytes -= 1000;
     if (!fewer_bytes) theirs.options.block_tokens *= 2;
     ours.open();

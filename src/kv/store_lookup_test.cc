@@ -3,11 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
-#include <thread>
 
 #include "eventually.h"
+#include "gate.h"
 #include "io/memory_key_values.h"
 #include "kv/block_place.h"
 #include "kv/index_client.h"
@@ -215,18 +213,13 @@ TEST(SharedIndex, ManyBlocksGoInPieces) {
 
 // Threads: an index that never answers holds up neither its own thread's store nor the end of the process.
 TEST(SharedIndex, AHangingIndexIsNotWaitedFor) {
+  Gate gate;
   StoreWorld world;
   const auto index = std::make_shared<io::MemoryKeyValues>();
   world.options.index = index;
   world.options.background = true;
-  std::mutex mu;
-  std::condition_variable released;
-  bool hang = true;
-  std::atomic<bool> hanging{false};
   index->set_fault([&]() -> Result<> {
-    std::unique_lock lock(mu);
-    hanging = true;
-    released.wait(lock, [&] { return !hang; });
+    gate.wait();
     return {};
   });
   world.open();
@@ -234,7 +227,7 @@ TEST(SharedIndex, AHangingIndexIsNotWaitedFor) {
   std::atomic<int> woken{0};
   const auto lookup = world.store->look_up({chain.begin(), chain.end()}, [&] { woken += 1; });
   ASSERT_NE(lookup, nullptr);
-  while (!hanging) std::this_thread::yield();
+  ASSERT_TRUE(eventually([&] { return gate.num_stopped() > 0; }));
   EXPECT_FALSE(lookup->done());
   auto abandoned = world.store->look_up({chain.begin(), chain.end()}, [&] { woken += 100; });
   ASSERT_NE(abandoned, nullptr);
@@ -243,11 +236,7 @@ TEST(SharedIndex, AHangingIndexIsNotWaitedFor) {
   EXPECT_EQ(world.store->look_up({chain.begin(), chain.end()}, nullptr), nullptr) << "stuck: no more questions";
   for (const BlockKey& key : chain) EXPECT_TRUE(world.publish(key));
   EXPECT_TRUE(eventually([&] { return world.known(chain) == 4; })) << "writing goes on";
-  {
-    const std::lock_guard lock(mu);
-    hang = false;
-  }
-  released.notify_all();
+  gate.open();
   EXPECT_TRUE(eventually([&] { return lookup->done() && index->items().size() == 4; }));
   EXPECT_EQ(woken.load(), 1);
   world.store.reset();

@@ -279,6 +279,7 @@ void V41Step::enter_sublayer(std::string_view name, int32_t layer, const HyperWe
   round_rows(begin, end);
   team.barrier();
 }
+
 // What the sublayer reads of a row.
 void V41Step::enter_row(int64_t r, const bf16* norm) {
   const int64_t d = p_.config.hidden_size;
