@@ -38,11 +38,11 @@ Result<std::unique_ptr<recipe::PromptRenderer>> make_template(const engine::Mode
 void RendererFlags::add_to(Flags& flags) {
   flags.text("--chat-template", chat_template, "FILE", "a Jinja template instead of the model's own");
   flags.choice("--dialect", dialect, {"auto", "template", "v4-preview", "v4", "v4.1"},
-               "how prompts are written and answers read; auto goes by vocabulary and config.json");
+               "form of prompts and answers; auto goes by the model's files");
   flags.choice("--history-reasoning", history_reasoning, {"reference", "keep"},
                "DeepSeek: earlier reasoning is left out as the makers do, or kept");
   flags.choice("--developer-as", developer_as, {"dialect", "system", "user"},
-               "DeepSeek: who says developer messages; dialect: system on v4.1, else user");
+               "DeepSeek: role of developer messages; dialect: system in v4.1 or user");
 }
 
 Result<Renderer> make_renderer(const engine::ModelText& text, const RendererFlags& flags) {

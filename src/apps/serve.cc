@@ -38,7 +38,7 @@ struct ServeFlags {
     engine.add_to(flags);
     flags.list("--model-alias", model_aliases, "NAME", "other names for it; repeatable; claude-* is all that begin so");
     flags.choice("--thinking-sampling", thinking_sampling, {"model", "request"},
-                 "DeepSeek: who sets temperature and top_p while it thinks; model: its makers");
+                 "DeepSeek: whose temperature and top_p hold while it thinks");
     flags.number("--max-connections", max_connections, 1, 1 << 20, "N", "open connections");
     flags.size("--max-body", max_body, "largest request", "32MiB");
     flags.text("--api-key-file", api_key_file, "FILE", "one KEY or TENANT:KEY a line; without it everybody is let in");
