@@ -1,17 +1,22 @@
 // Workers over std::thread: an epoch counter starts a run, a counter of arrivals ends it. The barrier is one of signals between pairs: in
 // round k every thread tells the one 2^k places on that all it has heard of are there, and after log2(size) rounds each has heard of all.
 // A signal is one cache line that goes from one core to another; a common counter is passed round by all of them, and its news once more.
-// Every wait spins first, since a wake-up costs hundreds of barriers, and gives the processor away once spinning has lasted
-// longer than any kernel should: the machine may be shared, or there may be fewer cores than threads.
+// Every wait spins first, since a wake-up costs hundreds of barriers, and sleeps once spinning has lasted longer than any kernel should: the
+// machine may be shared, or there may be fewer cores than threads.
 #include "kernels/team.h"
 
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <bit>
 #include <chrono>
+#include <climits>
+#include <ctime>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -30,8 +35,8 @@ inline void pause_cpu() {
 #endif
 }
 
-// A pause is 40 to 140 cycles: about 50 us of spinning before the processor is offered to others.
-constexpr int kSpinsBeforeYield = 1500;
+// A pause is 40 to 140 cycles: about 50 us of spinning before the processor is left to others.
+constexpr int kSpinsBeforeSleep = 1500;
 // How long workers wait awake for the next run: decode steps follow each other within this, so they need no wake-up.
 constexpr std::chrono::microseconds kAwake{100};
 
@@ -95,40 +100,51 @@ void pin_to(int cpu) {
   (void)pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-// Barriers passed, as one thread tells another.
+// A number that one thread writes and others wait for. Who waits long sleeps; it does not yield: since Linux 6.6 a thread that yields again
+// and again puts its own turn off further each time, and is then left out for seconds where others want the processor.
 struct alignas(64) Signal {
-  std::atomic<uint32_t> phase{0};
+  std::atomic<uint32_t> value{0};
+  std::atomic<uint32_t> sleepers{0};  // on value's line, which its writer has at hand
+
+  // Whether it came while the caller stayed awake.
+  template <class Done>
+  bool spin(int spins, Done done) const {
+    for (int i = 0; i < spins; ++i) {
+      if (done(value.load(std::memory_order_acquire))) return true;
+      pause_cpu();
+    }
+    return false;
+  }
+  template <class Done>
+  void sleep(Done done, const timespec* longest_sleep = nullptr) {
+    sleepers.fetch_add(1, std::memory_order_seq_cst);
+    for (uint32_t seen; !done(seen = value.load(std::memory_order_seq_cst));) syscall(SYS_futex, &value, FUTEX_WAIT_PRIVATE, seen, longest_sleep, nullptr, 0);
+    sleepers.fetch_sub(1, std::memory_order_relaxed);
+  }
+  // After a write of value: in the order of all sequentially consistent operations, or a sleeper may miss it.
+  void wake() {
+    if (sleepers.load(std::memory_order_seq_cst) != 0) syscall(SYS_futex, &value, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  }
 };
+// A barrier's signals are written without a fence, which would cost as much again as the barrier. A sleeper that misses one looks again.
+constexpr timespec kLongestSleep{.tv_sec = 0, .tv_nsec = 1'000'000};
 
 // What all threads of a team touch; each hot word on its own cache line.
 struct Shared {
-  explicit Shared(int n, bool over) : size(n), rounds(std::bit_width(static_cast<unsigned>(n - 1))), oversubscribed(over), signals(static_cast<size_t>(n * rounds)) {}
+  explicit Shared(int n, bool oversubscribed)
+      : size(n), rounds(std::bit_width(static_cast<unsigned>(n - 1))), spins(oversubscribed ? 0 : kSpinsBeforeSleep), signals(static_cast<size_t>(n * rounds)) {}
   Signal& signal(int to, int round) { return signals[static_cast<size_t>(to * rounds + round)]; }
 
-  const int size, rounds;
-  const bool oversubscribed;
-  std::vector<Signal> signals;  // [size, rounds]
-  alignas(64) std::atomic<uint32_t> epoch{0};   // one more for each run
-  alignas(64) std::atomic<int> running{0};      // workers that have not finished the current run
+  const int size, rounds, spins;
+  std::vector<Signal> signals;  // [size, rounds]: barriers passed, as one thread tells another
+  Signal epoch;    // one more for each run
+  Signal running;  // workers that have not finished the current run
   alignas(64) std::atomic<int64_t> ticket{0};
   // Written by the caller before epoch, read by workers after it.
   alignas(64) void (*fn)(void*, Team&) = nullptr;
   void* context = nullptr;
   bool stop = false;
 };
-
-template <class Done>
-void spin_until(const Shared& shared, Done done) {
-  int spins = shared.oversubscribed ? kSpinsBeforeYield : 0;
-  while (!done()) {
-    if (spins < kSpinsBeforeYield) {
-      ++spins;
-      pause_cpu();
-    } else {
-      std::this_thread::yield();
-    }
-  }
-}
 
 class ThreadTeam final : public Team {
  public:
@@ -137,10 +153,14 @@ class ThreadTeam final : public Team {
   void barrier() override {
     ++phase_;
     for (int round = 0; round < shared_.rounds; ++round) {
-      shared_.signal((index_ + (1 << round)) % size_, round).phase.store(phase_, std::memory_order_release);
-      const std::atomic<uint32_t>& heard = shared_.signal(index_, round).phase;
+      Signal& told = shared_.signal((index_ + (1 << round)) % size_, round);
+      told.value.store(phase_, std::memory_order_release);
+      Signal& heard = shared_.signal(index_, round);
       // Who signals may be a barrier ahead, and no more.
-      spin_until(shared_, [&] { return static_cast<int32_t>(heard.load(std::memory_order_acquire) - phase_) >= 0; });
+      const auto came = [&](uint32_t phase) { return static_cast<int32_t>(phase - phase_) >= 0; };
+      const bool is_here = heard.spin(shared_.spins, came);
+      told.wake();  // not before: it waits for the line that the store has sent for
+      if (!is_here) heard.sleep(came, &kLongestSleep);
     }
   }
   int64_t next_ticket() override { return shared_.ticket.fetch_add(1, std::memory_order_relaxed); }
@@ -201,13 +221,14 @@ class ThreadWorkers final : public Workers {
     shared_->context = context;
     start();
     fn(context, *caller_team_);
-    spin_until(*shared_, [&] { return shared_->running.load(std::memory_order_acquire) == 0; });
+    const auto all_done = [](uint32_t running) { return running == 0; };
+    if (!shared_->running.spin(shared_->spins, all_done)) shared_->running.sleep(all_done);
   }
 
   void start() {
-    shared_->running.store(shared_->size - 1, std::memory_order_relaxed);
-    shared_->epoch.fetch_add(1, std::memory_order_seq_cst);
-    shared_->epoch.notify_all();  // a load when nobody sleeps
+    shared_->running.value.store(static_cast<uint32_t>(shared_->size - 1), std::memory_order_relaxed);
+    shared_->epoch.value.fetch_add(1, std::memory_order_seq_cst);
+    shared_->epoch.wake();
   }
 
   void work(int index) {
@@ -218,24 +239,23 @@ class ThreadWorkers final : public Workers {
       ++seen;
       if (shared_->stop) return;
       shared_->fn(shared_->context, team);
-      shared_->running.fetch_sub(1, std::memory_order_release);
+      shared_->running.value.fetch_sub(1, std::memory_order_seq_cst);
+      shared_->running.wake();
     }
   }
 
   // Returns when the epoch is no longer `seen`: awake for a while, then asleep.
   void await_epoch(uint32_t seen) {
-    const auto changed = [&] { return shared_->epoch.load(std::memory_order_acquire) != seen; };
-    if (changed()) return;
-    const auto sleep_at = std::chrono::steady_clock::now() + kAwake;
-    if (!shared_->oversubscribed) {
-      while (std::chrono::steady_clock::now() < sleep_at) {
+    const auto changed = [&](uint32_t epoch) { return epoch != seen; };
+    if (shared_->spins > 0) {
+      for (const auto sleep_at = std::chrono::steady_clock::now() + kAwake; std::chrono::steady_clock::now() < sleep_at;) {
         for (int i = 0; i < 16; ++i) {
-          if (changed()) return;
+          if (changed(shared_->epoch.value.load(std::memory_order_acquire))) return;
           pause_cpu();
         }
       }
     }
-    while (!changed()) shared_->epoch.wait(seen, std::memory_order_acquire);
+    shared_->epoch.sleep(changed);
   }
 
   std::vector<int> processors_;

@@ -136,5 +136,22 @@ TEST(Workers, IdleWorkersUseNoProcessor) {
   EXPECT_LT(process_cpu_seconds() - before_s, 0.050);  // a spinning worker would use 0.2
 }
 
+// At a barrier and at a run's end alike: a thread that waits for one whose processor others use leaves them its own.
+TEST(Workers, WhoWaitsLongUsesNoProcessor) {
+  for (const int size : {2, 5}) {
+    auto workers = Workers::create(size);
+    for (const bool at_barrier : {true, false}) {
+      for (int late = 0; late < size; ++late) {
+        const double before_s = process_cpu_seconds();
+        workers->run([&](Team& team) {
+          if (team.index() == late) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          if (at_barrier) team.barrier();
+        });
+        EXPECT_LT(process_cpu_seconds() - before_s, 0.050) << size << ", " << late;  // one that only waits would use 0.1
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace deepinfer
