@@ -13,7 +13,6 @@ namespace deepinfer::cpu {
 namespace {
 
 constexpr int kDirectRows = 6;    // rows up to which nothing is decoded into memory
-constexpr int64_t kDepth = 2048;  // inputs of a decoded chunk: 32 KiB
 
 DI_INLINE __m512 dot(__m512 sum, __m512i a, __m512i b) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
@@ -315,97 +314,49 @@ void multiply_few(const Bf16Rows& x, const Matrix& w, int64_t begin, int64_t end
 
 // ---- many rows ---------------------------------------------------------------------------------------------------------------
 
-struct alignas(64) Chunk {
-  uint16_t weights[kWideGroup][kDepth + 32];  // rows an odd number of cache lines apart
-};
-
-// Inputs [k, k + count) of a group as bf16 numbers, zeros after the last up to a whole vector.
-template <class Decoder>
-DI_INLINE void decode_chunk(const Group<Decoder, kWideGroup>& g, int64_t k, int64_t count, Chunk& chunk) {
-  for (int n = 0; n < kWideGroup; ++n) {
-    uint16_t* out = chunk.weights[n];
-    const uint8_t* codes = g.row[n] + Decoder::bytes(k);
-    const typename Decoder::Scale* scale = g.scale[n] + k / 32;
-    int64_t i = 0;
-    for (; i + Decoder::kLine * 32 <= count; i += Decoder::kLine * 32) {
-      __m512i w[Decoder::kLine];
-      Decoder::line(codes + Decoder::bytes(i), scale + i / 32, w);
-      each<Decoder::kLine>([&](auto j) __attribute__((always_inline)) { _mm512_store_si512(out + i + j * 32, w[j]); });
-    }
-    for (; i + 32 <= count; i += 32) _mm512_store_si512(out + i, Decoder::one_block(codes + Decoder::bytes(i), scale + i / 32));
-    if constexpr (!Decoder::kScaled) {
-      if (i < count) _mm512_store_si512(out + i, load_first32(codes + Decoder::bytes(i), count - i));
+struct PairKernel {
+  static constexpr int64_t kDepth = 2048;  // 32 KiB
+  struct alignas(64) Chunk {
+    uint16_t weights[kWideGroup][kDepth + 32];  // rows an odd number of cache lines apart
+  };
+  // Inputs [k, k + count) of a group as bf16 numbers, zeros after the last up to a whole vector.
+  template <class Decoder>
+  static DI_INLINE void decode(const Group<Decoder, kWideGroup>& g, int64_t k, int64_t count, Chunk& chunk) {
+    for (int n = 0; n < kWideGroup; ++n) {
+      uint16_t* out = chunk.weights[n];
+      const uint8_t* codes = g.row[n] + Decoder::bytes(k);
+      const typename Decoder::Scale* scale = g.scale[n] + k / 32;
+      int64_t i = 0;
+      for (; i + Decoder::kLine * 32 <= count; i += Decoder::kLine * 32) {
+        __m512i w[Decoder::kLine];
+        Decoder::line(codes + Decoder::bytes(i), scale + i / 32, w);
+        each<Decoder::kLine>([&](auto j) __attribute__((always_inline)) { _mm512_store_si512(out + i + j * 32, w[j]); });
+      }
+      for (; i + 32 <= count; i += 32) _mm512_store_si512(out + i, Decoder::one_block(codes + Decoder::bytes(i), scale + i / 32));
+      if constexpr (!Decoder::kScaled) {
+        if (i < count) _mm512_store_si512(out + i, load_first32(codes + Decoder::bytes(i), count - i));
+      }
     }
   }
-}
-
-// MR rows against a chunk. sums [MR][kWideGroup][16]: partial sums of the chunks before and for those after; `last` has none after it.
-template <int MR>
-__attribute__((noinline)) void multiply_tile(const bf16* const* x, const Chunk& chunk, int64_t count, bool first, bool last, float* sums,
-                                             const TileOut& to) {
-  __m512 sum[MR * kWideGroup];
-  each<MR * kWideGroup>([&](auto i) __attribute__((always_inline)) { sum[i] = first ? _mm512_setzero_ps() : _mm512_load_ps(sums + i * 16); });
-  const auto step = [&](int64_t k, auto load) __attribute__((always_inline)) {
-    __m512i a[MR];
-    each<MR>([&](auto i) __attribute__((always_inline)) { a[i] = load(x[i] + k); });
+  template <int MR>
+  static DI_INLINE void step(const Chunk& chunk, int64_t k, const __m512i (&a)[MR], __m512 (&sum)[MR * kWideGroup]) {
     each<kWideGroup>([&](auto n) __attribute__((always_inline)) {
       const __m512i w = _mm512_load_si512(chunk.weights[n] + k);
       each<MR>([&](auto i) __attribute__((always_inline)) { sum[i * kWideGroup + n] = dot(sum[i * kWideGroup + n], w, a[i]); });
     });
-  };
-  int64_t k = 0;
-  for (; k + 32 <= count; k += 32) step(k, [](const bf16* p) __attribute__((always_inline)) { return load32(p); });
-  if (k < count) step(k, [&](const bf16* p) __attribute__((always_inline)) { return load_first32(p, count - k); });
-  if (!last) {
-    each<MR * kWideGroup>([&](auto i) __attribute__((always_inline)) { _mm512_store_ps(sums + i * 16, sum[i]); });
-    return;
   }
-  each<MR * kWideGroup / 4>([&](auto q) __attribute__((always_inline)) {
-    constexpr int kQuads = kWideGroup / 4, kFirst = q % kQuads * 4;
-    const int64_t outputs = to.outputs - kFirst;
-    if (outputs > 0)
-      store_outputs(to.out, to.row + q / kQuads, to.n + kFirst, outputs < 4 ? outputs : 4, Vec::sums(sum[q * 4], sum[q * 4 + 1], sum[q * 4 + 2], sum[q * 4 + 3]));
-  });
-}
+};
 
 template <class Matrix>
 void multiply_many(const Bf16Rows& x, const Matrix& w, int64_t begin, int64_t end, const ProductOut& out) {
   using Decoder = decltype(decoder_of(w));
+  using Wide = Group<Decoder, kWideGroup>;
   alignas(64) Shift shifts[kMaxProductCols / 32];
-  Chunk chunk;
-  alignas(64) float sums[kRowBlock * kWideGroup * 16];
-  const int64_t block = rows_at_a_time(w.cols);
-  for (int64_t row = 0; row < x.num_rows; row += block) {
-    const int64_t rows = x.num_rows - row < block ? x.num_rows - row : block;
-    const bf16* at[kRowBlock];
-    for (int64_t i = 0; i < rows; ++i) at[i] = row_of(x, row + i);
-    for (int64_t n = begin; n < end; n += kWideGroup) {
-      const int64_t outputs = end - n < kWideGroup ? end - n : kWideGroup;
-      const Group<Decoder, kWideGroup> g = group_at<Decoder, kWideGroup>(w, n, outputs, shifts);
-      if (!g.usual) {
-        if (row == 0) unusual_outputs(x, w, n, outputs, out);
-        continue;
-      }
-      for (int64_t k = 0; k < w.cols; k += kDepth) {
-        const int64_t count = w.cols - k < kDepth ? w.cols - k : kDepth;
-        decode_chunk(g, k, count, chunk);
-        const int64_t next = k + kDepth < w.cols ? k + kDepth : 0, tiles = (rows + kTileRows - 1) / kTileRows;
-        const Upcoming upcoming{codes_of(w) + Decoder::bytes((next > 0 ? n : n + kWideGroup) * w.cols + next), Decoder::bytes(w.cols),
-                                Decoder::bytes(w.cols - next < kDepth ? w.cols - next : kDepth)};
-        for (int64_t i = 0; i < rows; i += kTileRows) {
-          upcoming.fetch(i / kTileRows, tiles);
-          const bf16* x_at[kTileRows];
-          for (int64_t j = 0; j < kTileRows; ++j) x_at[j] = at[i + j < rows ? i + j : i] + k;
-          float* place = sums + i * kWideGroup * 16;
-          const bool first = k == 0, last = k + kDepth >= w.cols;
-          const TileOut to{out, row + i, n, outputs};
-          if (rows - i >= kTileRows) multiply_tile<kTileRows>(x_at, chunk, count, first, last, place, to);
-          else if (rows - i == 2) multiply_tile<2>(x_at, chunk, count, first, last, place, to);
-          else multiply_tile<1>(x_at, chunk, count, first, last, place, to);
-        }
-      }
-    }
-  }
+  multiply_tiles<PairKernel, Decoder, Wide>(x, w, begin, end, out, [&](int64_t row, int64_t n, int64_t outputs, Wide& group) __attribute__((always_inline)) {
+    group = group_at<Decoder, kWideGroup>(w, n, outputs, shifts);
+    if (!group.usual && row == 0) unusual_outputs(x, w, n, outputs, out);
+    return group.usual;
+  });
 }
 
 template <class Matrix>

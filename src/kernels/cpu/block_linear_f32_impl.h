@@ -12,7 +12,6 @@
 namespace deepinfer::cpu {
 namespace {
 
-constexpr int64_t kDepth = 768;  // inputs of a decoded chunk: 24 KiB, and room in a cache of 32 KiB for the activations that pass
 
 DI_INLINE __m512 even_of(__m512i words) { return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16)); }
 DI_INLINE __m512 odd_of(__m512i words) { return _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xffff0000u)))); }
@@ -121,6 +120,7 @@ template <int N>
 struct Outputs {
   const uint8_t* codes[N];
   const e8m0* scales[N];
+  Outputs() = default;
   template <class Matrix>
   DI_INLINE Outputs(const Matrix& w, int64_t n, int64_t outputs) {
     using Format = decltype(format_of(w));
@@ -231,108 +231,64 @@ void multiply_few(const Bf16Rows& x, const Matrix& w, int64_t begin, int64_t end
 
 // ---- many rows ---------------------------------------------------------------------------------------------------------------
 
-struct alignas(64) Chunk {
-  float weights[kWideGroup][kDepth + 16];  // rows an odd number of cache lines apart
-};
-
-// Inputs [k, k + count) of a group, times their scales, zeros after the last up to a whole block.
-template <class Format>
-DI_INLINE void decode_chunk(const Outputs<kWideGroup>& w, int64_t k, int64_t count, Chunk& chunk) {
-  for (int n = 0; n < kWideGroup; ++n) {
-    const uint8_t* codes = w.codes[n] + Format::bytes(k);
-    const e8m0* scales = w.scales[n] + k / 32;
-    const auto store = [&](int64_t i, const Block& block) __attribute__((always_inline)) {
-      __m512 scale = _mm512_set1_ps(1);
-      if constexpr (std::is_same_v<Format, Fp8Format>) scale = _mm512_set1_ps(scale_of(scales[i / 32]));
-      const bool multiply = std::is_same_v<Format, Fp8Format>;
-      _mm512_store_ps(chunk.weights[n] + i, multiply ? _mm512_mul_ps(block.even, scale) : block.even);
-      _mm512_store_ps(chunk.weights[n] + i + 16, multiply ? _mm512_mul_ps(block.odd, scale) : block.odd);
-    };
-    constexpr int kLine = Format::kLine;
-    int64_t i = 0;
-    for (; i + kLine * 32 <= count; i += kLine * 32) {
-      Block blocks[kLine];
-      Format::blocks(codes + Format::bytes(i), scales + i / 32, blocks);
-      each<kLine>([&](auto j) __attribute__((always_inline)) { store(i + j * 32, blocks[j]); });
-    }
-    for (; i + 32 <= count; i += 32) store(i, Format::one_block(codes + Format::bytes(i), scales + i / 32));
-    if constexpr (Format::kSharedScales == 0) {
-      if (i < count) store(i, block_of(load_first32(codes + Format::bytes(i), count - i)));
+struct F32Kernel {
+  static constexpr int64_t kDepth = 768;  // inputs of a decoded chunk: 24 KiB, and room in a cache of 32 KiB for the activations that pass
+  struct alignas(64) Chunk {
+    float weights[kWideGroup][kDepth + 16];  // rows an odd number of cache lines apart
+  };
+  // Inputs [k, k + count) of a group, times their scales, zeros after the last up to a whole block.
+  template <class Format>
+  static DI_INLINE void decode(const Outputs<kWideGroup>& w, int64_t k, int64_t count, Chunk& chunk) {
+    for (int n = 0; n < kWideGroup; ++n) {
+      const uint8_t* codes = w.codes[n] + Format::bytes(k);
+      const e8m0* scales = w.scales[n] + k / 32;
+      const auto store = [&](int64_t i, const Block& block) __attribute__((always_inline)) {
+        __m512 scale = _mm512_set1_ps(1);
+        if constexpr (std::is_same_v<Format, Fp8Format>) scale = _mm512_set1_ps(scale_of(scales[i / 32]));
+        const bool multiply = std::is_same_v<Format, Fp8Format>;
+        _mm512_store_ps(chunk.weights[n] + i, multiply ? _mm512_mul_ps(block.even, scale) : block.even);
+        _mm512_store_ps(chunk.weights[n] + i + 16, multiply ? _mm512_mul_ps(block.odd, scale) : block.odd);
+      };
+      constexpr int kLine = Format::kLine;
+      int64_t i = 0;
+      for (; i + kLine * 32 <= count; i += kLine * 32) {
+        Block blocks[kLine];
+        Format::blocks(codes + Format::bytes(i), scales + i / 32, blocks);
+        each<kLine>([&](auto j) __attribute__((always_inline)) { store(i + j * 32, blocks[j]); });
+      }
+      for (; i + 32 <= count; i += 32) store(i, Format::one_block(codes + Format::bytes(i), scales + i / 32));
+      if constexpr (Format::kSharedScales == 0) {
+        if (i < count) store(i, block_of(load_first32(codes + Format::bytes(i), count - i)));
+      }
     }
   }
-}
-
-// MR rows against a chunk. sums [MR][kWideGroup][16]: partial sums of the chunks before and for those after; `last` has none after it.
-template <int MR>
-__attribute__((noinline)) void multiply_tile(const bf16* const* x, const Chunk& chunk, int64_t count, bool first, bool last, float* sums,
-                                             const TileOut& to) {
-  __m512 sum[MR * kWideGroup];
-  each<MR * kWideGroup>([&](auto i) __attribute__((always_inline)) { sum[i] = first ? _mm512_setzero_ps() : _mm512_load_ps(sums + i * 16); });
-  const auto half = [&](const float* weights, const __m512 (&a)[MR]) __attribute__((always_inline)) {
-    each<kWideGroup>([&](auto n) __attribute__((always_inline)) {
-      __m512 w = _mm512_load_ps(weights + n * (kDepth + 16));
-      asm("" : "+v"(w));  // one load for all rows: g++ would make each multiply-add load it again, and loads are as scarce
-      each<MR>([&](auto i) __attribute__((always_inline)) { sum[i * kWideGroup + n] = _mm512_fmadd_ps(w, a[i], sum[i * kWideGroup + n]); });
-    });
-  };
-  const auto step = [&](int64_t k, auto load) __attribute__((always_inline)) {
+  template <int MR>
+  static DI_INLINE void step(const Chunk& chunk, int64_t k, const __m512i (&words)[MR], __m512 (&sum)[MR * kWideGroup]) {
     __m512 even[MR], odd[MR];
     each<MR>([&](auto i) __attribute__((always_inline)) {
-      const __m512i words = load(x[i] + k);
-      even[i] = even_of(words);
-      odd[i] = odd_of(words);
+      even[i] = even_of(words[i]);
+      odd[i] = odd_of(words[i]);
     });
+    const auto half = [&](const float* weights, const __m512 (&a)[MR]) __attribute__((always_inline)) {
+      each<kWideGroup>([&](auto n) __attribute__((always_inline)) {
+        __m512 w = _mm512_load_ps(weights + n * (kDepth + 16));
+        asm("" : "+v"(w));  // one load for all rows: g++ would make each multiply-add load it again, and loads are as scarce
+        each<MR>([&](auto i) __attribute__((always_inline)) { sum[i * kWideGroup + n] = _mm512_fmadd_ps(w, a[i], sum[i * kWideGroup + n]); });
+      });
+    };
     half(chunk.weights[0] + k + 16, odd);
     half(chunk.weights[0] + k, even);
-  };
-  int64_t k = 0;
-  for (; k + 32 <= count; k += 32) step(k, [](const bf16* p) __attribute__((always_inline)) { return load32(p); });
-  if (k < count) step(k, [&](const bf16* p) __attribute__((always_inline)) { return load_first32(p, count - k); });
-  if (!last) {
-    each<MR * kWideGroup>([&](auto i) __attribute__((always_inline)) { _mm512_store_ps(sums + i * 16, sum[i]); });
-    return;
   }
-  each<MR * kWideGroup / 4>([&](auto q) __attribute__((always_inline)) {
-    constexpr int kQuads = kWideGroup / 4, kFirst = q % kQuads * 4;
-    const int64_t outputs = to.outputs - kFirst;
-    if (outputs > 0)
-      store_outputs(to.out, to.row + q / kQuads, to.n + kFirst, outputs < 4 ? outputs : 4, Vec::sums(sum[q * 4], sum[q * 4 + 1], sum[q * 4 + 2], sum[q * 4 + 3]));
-  });
-}
+};
 
 template <class Matrix>
 void multiply_many(const Bf16Rows& x, const Matrix& w, int64_t begin, int64_t end, const ProductOut& out) {
   using Format = decltype(format_of(w));
-  Chunk chunk;
-  alignas(64) float sums[kRowBlock * kWideGroup * 16];
-  const int64_t block = rows_at_a_time(w.cols);
-  for (int64_t row = 0; row < x.num_rows; row += block) {
-    const int64_t rows = x.num_rows - row < block ? x.num_rows - row : block;
-    const bf16* at[kRowBlock];
-    for (int64_t i = 0; i < rows; ++i) at[i] = row_of(x, row + i);
-    for (int64_t n = begin; n < end; n += kWideGroup) {
-      const int64_t outputs = end - n < kWideGroup ? end - n : kWideGroup;
-      const Outputs<kWideGroup> group(w, n, outputs);
-      for (int64_t k = 0; k < w.cols; k += kDepth) {
-        const int64_t count = w.cols - k < kDepth ? w.cols - k : kDepth;
-        decode_chunk<Format>(group, k, count, chunk);
-        const int64_t next = k + kDepth < w.cols ? k + kDepth : 0, tiles = (rows + kTileRows - 1) / kTileRows;
-        const Upcoming upcoming{codes_of(w) + Format::bytes((next > 0 ? n : n + kWideGroup) * w.cols + next), Format::bytes(w.cols),
-                                Format::bytes(w.cols - next < kDepth ? w.cols - next : kDepth)};
-        for (int64_t i = 0; i < rows; i += kTileRows) {
-          upcoming.fetch(i / kTileRows, tiles);
-          const bf16* x_at[kTileRows];
-          for (int64_t j = 0; j < kTileRows; ++j) x_at[j] = at[i + j < rows ? i + j : i] + k;
-          float* place = sums + i * kWideGroup * 16;
-          const bool first = k == 0, last = k + kDepth >= w.cols;
-          const TileOut to{out, row + i, n, outputs};
-          if (rows - i >= kTileRows) multiply_tile<kTileRows>(x_at, chunk, count, first, last, place, to);
-          else if (rows - i == 2) multiply_tile<2>(x_at, chunk, count, first, last, place, to);
-          else multiply_tile<1>(x_at, chunk, count, first, last, place, to);
-        }
-      }
-    }
-  }
+  using Wide = Outputs<kWideGroup>;
+  multiply_tiles<F32Kernel, Format, Wide>(x, w, begin, end, out, [&](int64_t, int64_t n, int64_t outputs, Wide& group) __attribute__((always_inline)) {
+    group = Wide(w, n, outputs);
+    return true;
+  });
 }
 
 template <class Matrix>
