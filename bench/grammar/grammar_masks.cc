@@ -42,6 +42,7 @@ std::vector<std::pair<std::string, std::string>> cases() {
       {"json_object", R"({"kind":"json_schema","schema":{"type":"object"}})"},
       {"person", R"({"kind":"json_schema","schema":{"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer","minimum":0,"maximum":150},"emails":{"type":"array","items":{"type":"string","format":"email"}},"address":{"type":"object","properties":{"street":{"type":"string"},"city":{"type":"string","maxLength":80}},"required":["street","city"],"additionalProperties":false}},"required":["name","age","emails","address"],"additionalProperties":false}})"},
       {"200 properties", large_schema()},
+      {"short strings", R"({"kind":"json_schema","schema":{"type":"array","minItems":1000,"items":{"type":"string","maxLength":12}}})"},
       {"regex", R"({"kind":"regex","pattern":"[A-Z][a-z]+( [A-Z][a-z]+){1,20}, \\d{4}-\\d{2}-\\d{2}"})"},
       {"lark", R"({"kind":"lark","grammar":"start: expr\nexpr: term ((\"+\" | \"-\") term)*\nterm: factor ((\"*\" | \"/\") factor)*\nfactor: NUMBER | NAME \"(\" expr \")\" | \"(\" expr \")\"\nNUMBER: /[0-9]+(\\.[0-9]+)?/\nNAME: /[a-z]+/"})"},
   };

@@ -2,8 +2,10 @@
 //! grammar token by token. All work is bounded by counts (LIMITS, MAX_…), never by time, so that what is refused is the same on every
 //! machine.
 
+use crate::bounded::{BoundedText, MAX_CHARS, PLAIN};
 use crate::schema::{Checked, Style};
 use llguidance::api::{GrammarWithLexer, ParserLimits, TopLevelGrammar};
+use llguidance::earley::BiasComputer;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher as Inner, ParserFactory};
 use serde::Deserialize;
@@ -85,16 +87,17 @@ struct NamedSchema {
 /// The tokens of a model as a trie, and what speeds up the walk over it.
 pub struct Vocabulary {
     factory: ParserFactory,
+    masks: Arc<dyn BiasComputer>,
     special: SimpleVob, // control tokens but for end tokens
 }
 
 /// Parts of the vocabulary whose tokens a constraint takes or leaves as a whole, if it can: white space, and text inside a string by its length,
-/// since strings have bounds. Every other mask walks the vocabulary's trie.
+/// since strings have bounds. Every other mask walks the vocabulary's trie, but for those that bounded.rs puts together.
 fn slices() -> Vec<String> {
-    let mut out = vec![r"[\x20\x0A\x0D\x09]+".to_string()];
-    out.extend(["{1,3}", "{1,6}", "{1,10}", "{1,30}", "+"].map(|length| format!(r#"[^"\\\x00-\x1F\x7F]{length}"#)));
-    out
+    let lengths = ["{1,3}", "{1,6}", "{1,10}", "+"].map(|length| format!("{PLAIN}{length}"));
+    [format!("{PLAIN}{{1,{MAX_CHARS}}}"), r"[\x20\x0A\x0D\x09]+".to_string()].into_iter().chain(lengths).collect()
 }
+const LONG_SLICE: usize = 0;
 
 impl Vocabulary {
     /// tokens[id]: the bytes that a token stands for; empty: none, it is never allowed. special[id]: a control token, which a grammar
@@ -122,7 +125,8 @@ impl Vocabulary {
             .map_err(|e| failure(Status::Internal, first_line(&e.to_string())))?;
         factory.quiet();
         *factory.limits_mut() = limits();
-        Ok(Vocabulary { factory, special: control })
+        let masks = BoundedText::over(factory.slicer(), LONG_SLICE);
+        Ok(Vocabulary { factory, masks, special: control })
     }
 
     pub fn size(&self) -> usize {
@@ -144,7 +148,8 @@ impl Vocabulary {
         for lark in grammar.grammars.iter().filter_map(|g| g.lark_grammar.as_deref()) {
             self.named_tokens(lark).for_each(|id| hidden.disallow_token(id));
         }
-        let parser = self.factory.create_parser(grammar).map_err(|e| invalid(first_line(&e.to_string())))?;
+        let mut parser = self.factory.create_parser(grammar).map_err(|e| invalid(first_line(&e.to_string())))?;
+        parser.bias_computer = self.masks.clone();
         let mut matcher = Inner::new(Ok(parser));
         // What can never begin is said now, not at the first token.
         matcher.compute_mask_or_eos().map_err(|e| match first_line(&e.to_string()).as_str() {

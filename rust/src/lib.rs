@@ -10,8 +10,10 @@
 //!
 //! schema.rs   JSON schemas, checked before they are compiled
 //! ecma.rs     regular expressions and formats of JSON Schema, as the compiler says them
+//! bounded.rs  masks inside strings with a bound
 //! grammar.rs  constraints to token masks, with llguidance
 
+mod bounded;
 mod ecma;
 mod ffi;
 mod grammar;

@@ -64,6 +64,87 @@ fn control_tokens_are_named_or_not_there() {
     assert_eq!(allowed("<a>"), [257]);
 }
 
+/// In a large vocabulary masks near a string's bound are put together from lengths (bounded.rs): they are what a small vocabulary, whose trie is
+/// walked, says of the same tokens, and what single bytes say of all others.
+#[test]
+fn masks_near_a_bound_are_those_of_a_walk() {
+    let mut words: Vec<Vec<u8>> = (0..=255u8).map(|b| vec![b]).chain([b"<end>".to_vec()]).collect();
+    for text in ["ab", "abc", "x", "xxxx", "12", "  ", "\u{e9}", "\u{e9}a", "\u{80}", "\u{20ac}\u{20ac}", "\u{65e5}\u{672c}", "\u{1f600}", "a\u{10ffff}b", "abcdefghijkl", "\"", "\",", "a\"", "\":", "\\n", "b\\", "\n"] {
+        words.push(text.as_bytes().to_vec());
+    }
+    words.extend([b"\xe2\x82".to_vec(), b"\xac".to_vec(), b"a\xf0\x9f".to_vec(), b"\xed\xa0\x80".to_vec(), vec![b'x'; 29], vec![b'x'; 30], vec![b'x'; 31], vec![b'x'; 40]]);
+    let num_small = words.len();
+    let letters: Vec<char> = "aex1 -_.\u{e9}\u{df}\u{20ac}\u{65e5}\u{1f600}\"".chars().collect();
+    let mut at = 0usize;
+    while words.len() < 17000 {
+        at += 1;
+        let mut number = at;
+        let mut text = String::new();
+        while number > 0 {
+            text.push(letters[number % letters.len()]);
+            number /= letters.len();
+        }
+        words.push(text.into_bytes());
+    }
+    let tokens: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+    let large = Vocabulary::new(&tokens, |id| id == END as usize, &[END]).unwrap();
+    let small = Vocabulary::new(&tokens[..num_small], |id| id == END as usize, &[END]).unwrap();
+
+    let string = |rest: &str| schema(&format!(r#"{{"type":"array","items":{{"type":"string"{rest}}}}}"#));
+    let mut specs: Vec<String> = ["0", "1", "5", "29", "30", "31", "40"].iter().map(|n| string(&format!(r#","maxLength":{n}"#))).collect();
+    specs.push(string(r#","minLength":2,"maxLength":4"#));
+    for pattern in ["[a-z]{0,6}", "([^x]{1,5}|x{1,9})", "([^x]|xx){1,6}", "(.{4}|\u{65e5}.{9})", "[^\u{20ac}]{0,4}", ".{3}\\\\n.{5}"] {
+        specs.push(string(&format!(r#","pattern":"^{pattern}$""#)));
+    }
+    specs.push(schema(r#"{"type":"array","items":{"anyOf":[{"type":"string","maxLength":3},{"type":"string","minLength":5,"maxLength":6},{"const":"xxxxxxxxx"}]}}"#));
+    specs.push(schema(r#"{"type":"object","properties":{"ab":{"type":"string","maxLength":7}},"additionalProperties":{"type":"string","maxLength":2}}"#));
+    specs.push(r#"{"kind":"regex","pattern":"[^\"\\\\\u0000-\u001f\u007f]{0,5}"}"#.to_string());
+    // Lexemes end inside of such texts, and what follows depends on where they began.
+    specs.push(r#"{"kind":"lark","grammar":"start: A X X Q | B X Q\nA: /[ a-m]/\nB: /[^ a-m]/\nX: /(?s:.){2}/\nQ: /\"+/"}"#.to_string());
+    specs.push(r#"{"kind":"lark","grammar":"start: (A | B) C\nA: /[^x\"]{1,3}/\nB: /x{1,3}/\nC: /\"+/"}"#.to_string());
+
+    let mut random = 1u64;
+    let mut below = |n: usize| {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (random >> 33) as usize % n
+    };
+    for spec in specs {
+        let grammars = (large.compile(&spec).unwrap_or_else(|f| panic!("{spec}: {}", f.message)), small.compile(&spec).unwrap());
+        for _ in 0..6 {
+            let (mut of_large, mut of_small) = (grammars.0.matcher().unwrap(), grammars.1.matcher().unwrap());
+            let mut text = Vec::new();
+            for _ in 0..12 {
+                if of_small.complete() {
+                    break;
+                }
+                let (got, wanted) = (of_large.mask().unwrap(), of_small.mask().unwrap());
+                let name = |id: usize| format!("{spec}: {:?} behind {:?}", String::from_utf8_lossy(&words[id]), String::from_utf8_lossy(&text));
+                for id in 0..num_small {
+                    assert_eq!(got.is_allowed(id as u32), wanted.is_allowed(id as u32), "{}", name(id));
+                }
+                for _ in 0..40 {
+                    let id = num_small + below(words.len() - num_small);
+                    let mut num_taken = 0;
+                    while num_taken < words[id].len() && of_small.mask().unwrap().is_allowed(words[id][num_taken] as u32) {
+                        of_small.accept(words[id][num_taken] as u32).unwrap();
+                        num_taken += 1;
+                    }
+                    of_small.rollback(num_taken).unwrap();
+                    assert_eq!(got.is_allowed(id as u32), num_taken == words[id].len(), "{}", name(id));
+                }
+                let allowed: Vec<u32> = (0..num_small as u32).filter(|&id| id != END && wanted.is_allowed(id)).collect();
+                if allowed.is_empty() {
+                    break;
+                }
+                let next = allowed[below(allowed.len())];
+                of_large.accept(next).unwrap();
+                of_small.accept(next).unwrap();
+                text.extend_from_slice(&words[next as usize]);
+            }
+        }
+    }
+}
+
 #[test]
 fn refusals_name_keyword_and_place() {
     assert_eq!(refusal(&schema(r#"{"properties":{"a/b":{"not":{}}}}"#)), r#"the schema: keyword "not" at "/properties/a~1b": it is not supported"#);
