@@ -273,6 +273,7 @@ TEST(EngineWithStore, WhatWasKnownAndDidNotComeIsNoDivergence) {
     machine.start();
     const Request stored = kept_request(400, 8);
     const ChoiceResult cold = machine.answer(stored);
+    machine.store->flush();  // its blocks are as old as their records
     time->advance(20);
     machine.start();
     machine.answer(kept_request(300, 2, 30));  // so that the speed of prefill is known, and with it the patience
@@ -301,13 +302,9 @@ TEST(EngineWithStore, WhatCannotBeReadNowIsKnownAllTheSame) {
   const ChoiceResult cold = machine.answer(stored);
   machine.answer(kept_request(40, 2, 50));
   machine.start();
-  std::mutex mu;
-  std::condition_variable released;
-  bool hang = true;
+  Gate gate;
   machine.disk->set_fault([&](const Access& access) -> Result<> {
-    if (access.op != Op::kRead || !access.path.ends_with(".seg")) return {};
-    std::unique_lock lock(mu);
-    released.wait(lock, [&] { return !hang; });
+    if (access.op == Op::kRead && access.path.ends_with(".seg")) gate.wait();
     return {};
   });
   std::vector<std::shared_ptr<Collect>> waiting;
@@ -321,11 +318,7 @@ TEST(EngineWithStore, WhatCannotBeReadNowIsKnownAllTheSame) {
   EXPECT_EQ(usage.match.tokens, 28);
   EXPECT_EQ(usage.match.missed, CacheMiss::kBusy);
   EXPECT_GE(machine.engine->stats().cache.missed_blocks[static_cast<size_t>(CacheMiss::kBusy)], 7u);
-  {
-    const std::lock_guard lock(mu);
-    hang = false;
-  }
-  released.notify_all();
+  gate.open();
   for (const auto& sink : waiting) EXPECT_TRUE(sink->wait());
   EXPECT_TRUE(waiting[0]->choices[0].same_output(cold));
   machine.disk->set_fault(nullptr);
