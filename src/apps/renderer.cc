@@ -42,7 +42,7 @@ void RendererFlags::add_to(Flags& flags) {
   flags.choice("--history-reasoning", history_reasoning, {"reference", "keep"},
                "DeepSeek: earlier reasoning is left out as the makers do, or kept");
   flags.choice("--developer-as", developer_as, {"dialect", "system", "user"},
-               "DeepSeek: role of developer messages; dialect: system in v4.1 or user");
+               "DeepSeek: role of developer messages; dialect: v4.1 system, v4 user");
 }
 
 Result<Renderer> make_renderer(const engine::ModelText& text, const RendererFlags& flags) {
