@@ -92,12 +92,12 @@ std::string usage_line(const CommandRow& command) {
 }
 
 std::string help_text(const CommandRow& command) {
-  std::string out = fmt::format("{}\n\nusage: {}\n", wrap(command.description, 0, 118), usage_line(command));
+  std::string out = fmt::format("{}\nusage: {}\n", wrap(command.description, 0, 118), usage_line(command));
   std::vector<std::pair<std::string, std::string>> lines;
   for (const CommandRow& sub : command.subcommands) lines.emplace_back(sub.path.substr(command.path.size() + 1), sub.description);
-  for (const FlagRow& row : command.positionals) lines.emplace_back(left_column(row), explained(row));
   if (!lines.empty()) out += "\n" + two_columns(lines);
   lines.clear();
+  for (const FlagRow& row : command.positionals) lines.emplace_back(left_column(row), explained(row));
   for (const FlagRow& row : command.flags) lines.emplace_back(left_column(row), explained(row));
   if (!lines.empty()) out += "\n" + two_columns(lines);
   if (!command.example.empty()) out += "\n" + command.example + "\n";
