@@ -1,5 +1,6 @@
 #include "api/metrics.h"
 
+#include <algorithm>
 #include <prometheus/text_serializer.h>
 
 namespace deepinfer::api {
@@ -45,7 +46,7 @@ MetricFamily family(const Scraped& scraped, const std::string& model) {
   return out;
 }
 
-MetricFamily by_label(const char* name, const char* help, const char* label, const std::string& model, std::initializer_list<std::pair<std::string_view, uint64_t>> values) {
+MetricFamily by_label(const char* name, const char* help, const char* label, const std::string& model, const std::vector<std::pair<std::string_view, uint64_t>>& values) {
   MetricFamily out{.name = name, .help = help, .type = MetricType::Counter, .metric = {}};
   for (const auto& [key, value] : values) {
     prometheus::ClientMetric metric;
@@ -70,12 +71,12 @@ void append_cache_index(const CacheStats::Index& c, const std::string& model, st
   for (const Scraped& one : scraped) families.push_back(family(one, model));
 }
 
-void append_cache(const CacheStats& c, const std::string& model, std::vector<MetricFamily>& families) {
+std::vector<Scraped> cache_rows(const CacheStats& c) {
   const auto d = [](uint64_t value) { return static_cast<double>(value); };
-  const Scraped scraped[] = {
-      {"deepinfer_cache_blocks", "Blocks in the store on disk.", MetricType::Gauge, d(c.num_blocks)},
-      {"deepinfer_cache_segments", "Segment files of the store's directory.", MetricType::Gauge, d(c.num_segments)},
-      {"deepinfer_cache_used_bytes", "What the directory takes on disk.", MetricType::Gauge, d(c.used_bytes)},
+  return {
+      {"deepinfer_cache_blocks", "Blocks in the store.", MetricType::Gauge, d(c.num_blocks)},
+      {"deepinfer_cache_segments", "Segments of the store.", MetricType::Gauge, d(c.num_segments)},
+      {"deepinfer_cache_used_bytes", "What the store takes on its medium.", MetricType::Gauge, d(c.used_bytes)},
       {"deepinfer_cache_budget_bytes", "What it may take.", MetricType::Gauge, d(c.budget_bytes)},
       {"deepinfer_cache_index_bytes", "Memory of the store's index.", MetricType::Gauge, d(c.index_bytes)},
       {"deepinfer_cache_backlog_bytes", "Blocks that wait to be written.", MetricType::Gauge, d(c.backlog_bytes)},
@@ -95,16 +96,32 @@ void append_cache(const CacheStats& c, const std::string& model, std::vector<Met
       {"deepinfer_cache_fetches_total", "Chains of blocks asked for.", MetricType::Counter, d(c.num_fetches)},
       {"deepinfer_cache_fetch_seconds_total", "Time from asking to the last block, summed.", MetricType::Counter, c.fetch_seconds},
   };
-  for (const Scraped& one : scraped) families.push_back(family(one, model));
-  families.push_back(by_label("deepinfer_cache_hit_blocks_total", "Blocks fetched and verified, by tier.", "tier", model,
-                              {{"disk", c.hit_blocks_disk}, {"shared", c.hit_blocks_shared}}));
-  MetricFamily missed = by_label("deepinfer_cache_missed_blocks_total", "Blocks that had to be computed after all, by cause.", "cause", model, {});
-  for (size_t i = 0; i < kCacheMissNames.size(); ++i) {
-    MetricFamily one = by_label("", "", "cause", model, {{kCacheMissNames[i], c.missed_blocks[i]}});
-    missed.metric.push_back(std::move(one.metric.front()));
+}
+
+// One of each family a store.
+void append_store(const CacheStats& c, const char* store, const std::string& model, std::vector<MetricFamily>& families) {
+  std::vector<MetricFamily> own;
+  for (const Scraped& one : cache_rows(c)) own.push_back(family(one, model));
+  own.push_back(by_label("deepinfer_cache_hit_blocks_total", "Blocks fetched and verified, by tier.", "tier", model, {{"disk", c.hit_blocks_disk}, {"shared", c.hit_blocks_shared}}));
+  std::vector<std::pair<std::string_view, uint64_t>> causes;
+  for (size_t i = 0; i < kCacheMissNames.size(); ++i) causes.emplace_back(kCacheMissNames[i], c.missed_blocks[i]);
+  own.push_back(by_label("deepinfer_cache_missed_blocks_total", "Blocks that had to be had elsewhere or computed after all, by cause.", "cause", model, causes));
+  for (MetricFamily& one : own) {
+    for (prometheus::ClientMetric& metric : one.metric) metric.label.push_back({"store", store});
+    const auto same = std::find_if(families.begin(), families.end(), [&](const MetricFamily& f) { return f.name == one.name; });
+    if (same == families.end()) {
+      families.push_back(std::move(one));
+    } else {
+      same->metric.insert(same->metric.end(), one.metric.begin(), one.metric.end());
+    }
   }
-  families.push_back(std::move(missed));
-  if (c.index.present) append_cache_index(c.index, model, families);
+}
+
+void append_cache(const InferenceStats& stats, const std::string& model, std::vector<MetricFamily>& families) {
+  append_store(stats.cache, "dir", model, families);
+  if (stats.shared_cache.present) append_store(stats.shared_cache, "shared", model, families);
+  const CacheStats::Index& index = stats.shared_cache.present ? stats.shared_cache.index : stats.cache.index;
+  if (index.present) append_cache_index(index, model, families);
 }
 
 }  // namespace
@@ -165,7 +182,7 @@ std::string Metrics::text(const InferenceStats& stats) const {
   };
   std::vector<MetricFamily> families;
   for (const Scraped& one : scraped) families.push_back(family(one, model_));
-  if (stats.cache.present) append_cache(stats.cache, model_, families);
+  if (stats.cache.present) append_cache(stats, model_, families);
   for (MetricFamily& one : registry_.Collect()) families.push_back(std::move(one));
   return prometheus::TextSerializer().Serialize(families);
 }

@@ -196,8 +196,8 @@ Result<> run_warm(const WarmFlags& flags) {
     }
   }
   if (flags.json) std::puts(json::serialize(out).c_str());
-  const CacheStats stats = served->store->stats();
-  if (stats.dropped_blocks > 0) return Error{Code::kIo, fmt::format("{} blocks could not be written", stats.dropped_blocks)};
+  const uint64_t num_dropped = served->store->stats().dropped_blocks + served->store->shared_stats().dropped_blocks;
+  if (num_dropped > 0) return Error{Code::kIo, fmt::format("{} blocks could not be written", num_dropped)};
   return {};
 }
 

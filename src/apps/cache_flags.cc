@@ -14,6 +14,7 @@
 #include "io/mapped_file.h"
 #include "io/redis.h"
 #include "io/s3_disk.h"
+#include "kv/tiered_store.h"
 
 namespace deepinfer::apps {
 namespace {
@@ -21,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kPieceBytes = size_t{64} << 20;
-constexpr uint64_t kGiB = uint64_t{1} << 30;
+constexpr uint64_t kLargestDefaultBudget = uint64_t{64} << 30;
 
 // The files that hold weights or say how they are used, in order.
 Result<std::vector<std::string>> model_files(const std::string& path) {
@@ -53,19 +54,57 @@ Digest256 file_digest(std::span<const std::byte> bytes, int num_threads) {
   return blake2b_256(std::as_bytes(std::span(pieces)));
 }
 
+void log_line(const std::string& line) { fmt::print(stderr, "deepinfer: {}\n", line); }
+
+// What all stores have in common.
+Result<kv::StoreOptions> store_options(const CacheFlags& flags, const CachedModel& model) {
+  kv::StoreOptions options{.model = kv::namespace_of(model.weights, model.architecture, model.layout->format, model.layout->block_tokens),
+                           .block_tokens = model.layout->block_tokens, .block_bytes = model.layout->block_bytes, .log = log_line};
+  DI_TRY(options.classes, parse_retention(flags.retention));
+  if (!flags.cache_key_file.empty()) {
+    DI_TRY(options.cipher, kv::RowCipher::load(flags.cache_key_file));
+  }
+  return options;
+}
+
+Result<std::unique_ptr<kv::BlockStore>> open_one(const OpenFolder& folder, const std::string& dir, std::optional<uint64_t> budget, kv::StoreOptions options) {
+  options.dir = dir;
+  options.folder = folder.folder;
+  options.whole_segments = io::is_s3_url(dir);
+  if (options.whole_segments) options.tier = kv::Tier::kShared;  // nobody can tell whether a block's writer lives
+  if (!budget) {
+    const Result<uint64_t> own = default_cache_budget(dir);
+    const bool is_away = options.may_be_away && !own && own.error().code == Code::kIo;
+    if (!own && !is_away) return own.error();
+    budget = is_away ? kLargestDefaultBudget : *own;
+  }
+  options.budget_bytes = *budget;
+  DI_TRY(std::unique_ptr<kv::BlockStore> store, kv::SegmentStore::open(folder.disk, std::make_shared<kv::SystemTime>(), std::move(options)));
+  return store;
+}
+
 }  // namespace
 
 void CacheFlags::add_to(Flags& flags) {
   flags.text("--cache-dir", cache_dir, "DIR", "keeps computed prompts there, or in s3://BUCKET/PREFIX; may be shared", "none");
   flags.size("--cache-budget", cache_budget, "most that the directory may take", "a tenth of the file system, at most 64GiB");
+  flags.text("--cache-shared", cache_shared, "DIR", "a shared directory, or s3://BUCKET/PREFIX, behind a local --cache-dir", "none");
+  flags.size("--cache-shared-budget", cache_shared_budget, "most that it may take", "likewise");
   flags.text("--retention", retention, "CLASS=TIME", "how long blocks are kept; first: the usual class");
   flags.text("--cache-index", cache_index, "URL", "Redis by which processes tell each other of blocks: redis://HOST:PORT/DB", "none");
   flags.text("--cache-key-file", cache_key_file, "FILE", "encrypts blocks on disk: 32 bytes or 64 hex digits", "none");
 }
 
 Result<> CacheFlags::check() const {
-  if (wanted()) return {};
-  const char* given = !cache_index.empty() ? "--cache-index" : cache_budget ? "--cache-budget" : !cache_key_file.empty() ? "--cache-key-file" : nullptr;
+  if (cache_shared.empty() && cache_shared_budget) return Error{Code::kInvalidArgument, "--cache-shared-budget is about a shared cache directory; give --cache-shared too"};
+  if (wanted() && cache_shared.empty()) return {};
+  if (wanted()) {
+    if (io::is_s3_url(cache_dir)) return Error{Code::kInvalidArgument, "with --cache-shared, --cache-dir is a directory of this machine, not object storage"};
+    std::error_code error;
+    if (cache_shared == cache_dir || fs::equivalent(cache_shared, cache_dir, error)) return Error{Code::kInvalidArgument, "--cache-dir and --cache-shared are the same directory"};
+    return {};
+  }
+  const char* given = !cache_shared.empty() ? "--cache-shared" : !cache_index.empty() ? "--cache-index" : cache_budget ? "--cache-budget" : !cache_key_file.empty() ? "--cache-key-file" : nullptr;
   if (given == nullptr) return {};
   return Error{Code::kInvalidArgument, fmt::format("{} is about a cache directory; give --cache-dir too", given)};
 }
@@ -89,42 +128,44 @@ Result<std::vector<kv::RetentionClass>> parse_retention(const std::string& text)
 }
 
 Result<uint64_t> default_cache_budget(const std::string& dir) {
-  if (io::is_s3_url(dir)) return Error{Code::kInvalidArgument, "object storage has no size of its own; give --cache-budget"};
+  if (io::is_s3_url(dir)) return Error{Code::kInvalidArgument, dir + ": object storage has no size of its own; give its budget (--cache-budget, --cache-shared-budget)"};
   struct statvfs s {};
-  if (::statvfs(dir.c_str(), &s) != 0) return Error{Code::kIo, dir + ": cannot tell its size; give --cache-budget"};
-  return std::min(uint64_t{s.f_blocks} * s.f_frsize / 10, 64 * kGiB);
+  if (::statvfs(dir.c_str(), &s) != 0) return Error{Code::kIo, dir + ": cannot tell its size; give its budget (--cache-budget, --cache-shared-budget)"};
+  return std::min(uint64_t{s.f_blocks} * s.f_frsize / 10, kLargestDefaultBudget);
 }
 
 Result<OpenCache> open_cache(const CacheFlags& flags) {
   OpenCache cache;
-  DI_TRY(cache.disk, cache_disk(flags.cache_dir));
-  DI_TRY(cache.folder, kv::open_store_folder(*cache.disk, flags.cache_dir));
+  DI_TRY(cache.dir.disk, cache_disk(flags.cache_dir));
+  if (flags.cache_shared.empty()) {
+    DI_TRY(cache.dir.folder, kv::open_store_folder(*cache.dir.disk, flags.cache_dir));
+    return cache;
+  }
+  DI_TRY(const std::shared_ptr<io::Disk> shared, cache_disk(flags.cache_shared));
+  DI_TRY(const kv::StoreFolders folders, kv::open_store_folders(*cache.dir.disk, flags.cache_dir, *shared, flags.cache_shared));
+  if (folders.away) log_line(fmt::format("cache {}: {}; going on without it until it is there", flags.cache_shared, folders.away->message));
+  cache.dir.folder = folders.local;
+  cache.shared = OpenFolder{.disk = shared, .folder = folders.shared};
   return cache;
 }
 
-Result<std::unique_ptr<kv::SegmentStore>> open_store(const CacheFlags& flags, const OpenCache& cache, const CachedModel& model) {
-  kv::StoreOptions options{.dir = flags.cache_dir, .folder = cache.folder, .whole_segments = io::is_s3_url(flags.cache_dir)};
-  if (flags.cache_budget) {
-    options.budget_bytes = *flags.cache_budget;
-  } else {
-    DI_TRY(options.budget_bytes, default_cache_budget(flags.cache_dir));
-  }
-  DI_TRY(options.classes, parse_retention(flags.retention));
-  if (!flags.cache_key_file.empty()) {
-    DI_TRY(options.cipher, kv::RowCipher::load(flags.cache_key_file));
-  }
+Result<std::unique_ptr<kv::BlockStore>> open_store(const CacheFlags& flags, const OpenCache& cache, const CachedModel& model) {
+  DI_TRY(kv::StoreOptions options, store_options(flags, model));
+  kv::StoreOptions behind = options;
   if (!flags.cache_index.empty()) {
     DI_TRY(io::RedisAddress address, io::parse_redis_url(flags.cache_index));
-    options.index = std::make_shared<io::Redis>(std::move(address));
+    (cache.shared ? behind : options).index = std::make_shared<io::Redis>(std::move(address));
   }
-  options.model = kv::namespace_of(model.weights, model.architecture, model.layout->format, model.layout->block_tokens);
-  options.block_tokens = model.layout->block_tokens;
-  options.block_bytes = model.layout->block_bytes;
-  options.log = [](const std::string& line) { fmt::print(stderr, "deepinfer: {}\n", line); };
-  return kv::SegmentStore::open(cache.disk, std::make_shared<kv::SystemTime>(), std::move(options));
+  if (!cache.shared) return open_one(cache.dir, flags.cache_dir, flags.cache_budget, std::move(options));
+  options.tier = kv::Tier::kDisk;
+  behind.tier = kv::Tier::kShared;
+  behind.may_be_away = true;
+  DI_TRY(std::unique_ptr<kv::BlockStore> local, open_one(cache.dir, flags.cache_dir, flags.cache_budget, std::move(options)));
+  DI_TRY(std::unique_ptr<kv::BlockStore> shared, open_one(*cache.shared, flags.cache_shared, flags.cache_shared_budget, std::move(behind)));
+  return std::unique_ptr<kv::BlockStore>(std::make_unique<kv::TieredStore>(std::move(local), std::move(shared)));
 }
 
-Result<std::string> weights_digest(const std::string& path, const OpenCache& cache, const std::string& dir, int num_threads) {
+Result<std::string> weights_digest(const std::string& path, io::Disk& disk, const std::string& dir, int num_threads) {
   DI_TRY(const std::vector<std::string> files, model_files(path));
   std::string identity;
   for (const std::string& file : files) {
@@ -133,7 +174,7 @@ Result<std::string> weights_digest(const std::string& path, const OpenCache& cac
     identity += fmt::format("{} {} {} {}.{}\n", s.st_dev, s.st_ino, s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec);
   }
   const std::string kept = dir + "/weights." + blake2b_256(std::as_bytes(std::span(identity))).hex().substr(0, 32);
-  if (Result<std::string> known = io::read_file(*cache.disk, kept, 64); known && known->size() == 64) return known;
+  if (Result<std::string> known = io::read_file(disk, kept, 64); known && known->size() == 64) return known;
   std::vector<Digest256> digests;
   for (const std::string& file : files) {
     DI_TRY(const io::MappedFile mapped, io::MappedFile::open(file));
@@ -141,7 +182,7 @@ Result<std::string> weights_digest(const std::string& path, const OpenCache& cac
     mapped.release(mapped.bytes());
   }
   const std::string digest = blake2b_256(std::as_bytes(std::span(digests))).hex();
-  (void)io::replace_file(*cache.disk, kept, digest);  // else it is computed again next time
+  (void)io::replace_file(disk, kept, digest);  // else it is computed again next time
   return digest;
 }
 

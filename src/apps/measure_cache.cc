@@ -66,7 +66,7 @@ Result<double> store_read(kv::SegmentStore& store, std::span<const kv::BlockKey>
   std::mutex mu;
   std::condition_variable came;
   bool news = false;
-  const auto fetch = store.fetch(keys, [&] {
+  const auto fetch = store.fetch({}, keys, [&] {
     const std::lock_guard lock(mu);
     news = true;
     came.notify_one();

@@ -87,8 +87,8 @@ Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const 
   DI_TRY(flags.cache.check());
   if (flags.cache.wanted()) {
     DI_TRY(const OpenCache cache, open_cache(flags.cache));
-    DI_TRY(identity, weights_digest(path, cache, flags.cache.cache_dir, served->workers->size()));
-    secret = cache.folder.secret;
+    DI_TRY(identity, weights_digest(path, *cache.dir.disk, flags.cache.cache_dir, served->workers->size()));
+    secret = cache.dir.folder.secret;
     DI_TRY(served->store, open_store(flags.cache, cache, {.weights = identity, .architecture = engine::computation_name(loaded.model->info()), .layout = &layout}));
   }
   served->grammars = std::make_unique<grammar::GrammarCache>(*served->text.tokenizer, loaded.model->info().vocab_size, loaded.card.stop_token_ids);

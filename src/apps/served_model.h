@@ -35,7 +35,7 @@ struct ServedModel {
   Renderer renderer;
   uint64_t kv_bytes = 0, weight_bytes = 0;
   std::unique_ptr<grammar::GrammarCache> grammars;
-  std::unique_ptr<kv::SegmentStore> store;           // null: no --cache-dir
+  std::unique_ptr<kv::BlockStore> store;             // null: no --cache-dir
   std::unique_ptr<engine::Engine> engine;            // last: its thread uses the workers
 };
 

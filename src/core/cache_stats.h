@@ -1,4 +1,4 @@
-// core/cache_stats.h: numbers of the block store on disk, for /metrics and reports. Counters only grow.
+// core/cache_stats.h: numbers of a block store, for /metrics and reports. Counters only grow.
 #pragma once
 
 #include <array>

@@ -77,7 +77,7 @@ struct InferenceStats {
   uint64_t prompt_tokens_total = 0, prefix_hit_tokens_total = 0, generation_tokens_total = 0;
   uint64_t preemptions_total = 0, steps_total = 0;
   uint64_t images_encoded_total = 0, images_reused_total = 0;  // pictures that a step needed: computed, or found in memory
-  CacheStats cache;                    // of the store on disk
+  CacheStats cache, shared_cache;      // of the store on disk, and of the one behind it
   double estimated_queue_seconds = 0;  // how long a request submitted now would wait, from measured rates
 };
 

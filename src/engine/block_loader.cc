@@ -13,16 +13,24 @@ constexpr int64_t kShortestPatienceNs = 50 * kMs, kLongestPatienceNs = 10'000 * 
 
 }  // namespace
 
-bool worth_fetching(const FetchPrice& price) {
-  if (price.num_tokens <= 0) return false;
-  if (price.seconds_per_token <= 0 || price.bytes_per_s <= 0) return true;
-  return static_cast<double>(price.num_bytes) / price.bytes_per_s < static_cast<double>(price.num_tokens) * price.seconds_per_token;
+size_t num_worth_fetching(const FetchPrice& price, std::span<const double> bytes_per_s) {
+  if (price.seconds_per_token <= 0) return bytes_per_s.size();
+  const double compute_s = static_cast<double>(price.block_tokens) * price.seconds_per_token;
+  size_t best = 0;
+  double saved_s = 0, most_saved_s = 0;
+  for (size_t i = 0; i < bytes_per_s.size(); ++i) {
+    saved_s += compute_s - (bytes_per_s[i] > 0 ? static_cast<double>(price.block_bytes) / bytes_per_s[i] : 0);
+    if (saved_s <= most_saved_s) continue;
+    most_saved_s = saved_s;
+    best = i + 1;
+  }
+  return best;
 }
 
 // As long as computing would have taken: then at the worst everything takes twice as long.
-int64_t fetch_patience_ns(const FetchPrice& price) {
+int64_t fetch_patience_ns(const FetchPrice& price, size_t num_blocks) {
   if (price.seconds_per_token <= 0) return kLongestPatienceNs;
-  const double seconds = std::min(static_cast<double>(price.num_tokens) * price.seconds_per_token, 10.0);
+  const double seconds = std::min(static_cast<double>(num_blocks) * static_cast<double>(price.block_tokens) * price.seconds_per_token, 10.0);
   return std::clamp(static_cast<int64_t>(seconds * 1e9), kShortestPatienceNs, kLongestPatienceNs);
 }
 
@@ -44,23 +52,13 @@ BlockLoader::Chain BlockLoader::find_chain(const SequenceState& first) {
   Chain out;
   const auto size = static_cast<size_t>(block_tokens_);
   const size_t num_findable = static_cast<size_t>(first.num_prompt_tokens - 1) / size;
-  bool all_in_pool = true, all_stored = true;
   const auto take = [&](const kv::BlockKey& key) {
     const kv::BlockStore::Known known = store_.find({&key, 1});
     const std::optional<int64_t> age_in_pool = pool_.age_s(key);
-    const bool stored = known.num_blocks == 1;
-    if (!age_in_pool && !stored) return false;
+    if (!age_in_pool && known.num_blocks == 0) return false;
     out.age_s = age_in_pool.value_or(known.age_s);
-    all_in_pool = all_in_pool && age_in_pool;
-    if (all_in_pool) {
-      out.first_missing = out.keys.size() + 1;
-      out.end_stored = out.first_missing;
-    } else {
-      out.num_unreadable += !age_in_pool && !known.readable;
-      all_stored = all_stored && stored && known.readable;
-      if (all_stored) out.end_stored = out.keys.size() + 1;
-    }
     out.keys.push_back(key);
+    out.sources.push_back({.in_pool = age_in_pool.has_value(), .stored = known});
     return true;
   };
   for (size_t i = 0; i < num_findable; ++i) {
@@ -125,27 +123,36 @@ bool BlockLoader::start_fetch(Load& load, Chain chain) {
   const SequenceState& first = request.choices.front();
   const auto num_findable = static_cast<size_t>((first.num_prompt_tokens - 1) / block_tokens_);
   request.match = {.tokens = static_cast<int32_t>(chain.keys.size()) * block_tokens_, .age_s = chain.age_s};
-  if (chain.keys.size() < num_findable) store_.count_missed(CacheMiss::kAbsent, static_cast<int64_t>(num_findable - chain.keys.size()));
+  if (chain.keys.size() < num_findable) store_.count_missed(CacheMiss::kAbsent, kv::Tier::kShared, static_cast<int64_t>(num_findable - chain.keys.size()));
+  const std::span<const Source> sources(chain.sources);
+  size_t begin = 0;
+  while (begin < sources.size() && sources[begin].in_pool) ++begin;
+  std::vector<double> bytes_per_s;
+  size_t end = begin;
+  for (; end < sources.size() && sources[end].can_be_fetched(); ++end) bytes_per_s.push_back(sources[end].stored.bytes_per_s);
+  count_missed(CacheMiss::kBusy, sources.subspan(end));
   // Never more than the pool can hold beside what is running: it would push out its own beginning.
-  const size_t begin = chain.first_missing;
-  const size_t end = std::min(chain.end_stored, begin + static_cast<size_t>(std::max(0, pool_.num_available() - 1)));
-  const size_t num_busy = chain.end_stored - end + chain.num_unreadable;
-  if (num_busy > 0) store_.count_missed(CacheMiss::kBusy, static_cast<int64_t>(num_busy));
-  if (end <= begin) return false;
-  const auto count = static_cast<int64_t>(end - begin);
-  const FetchPrice price{.num_tokens = count * block_tokens_, .num_bytes = count * block_bytes_, .seconds_per_token = load.seconds_per_token,
-                         .bytes_per_s = store_.read_bytes_per_s()};
-  if (!worth_fetching(price)) {
-    request.match.missed = CacheMiss::kPriced;
-    store_.count_missed(CacheMiss::kPriced, count);
-    return false;
-  }
-  chain.keys.resize(end);
+  const size_t num_fit = std::min(end - begin, static_cast<size_t>(std::max(0, pool_.num_available() - 1)));
+  count_missed(CacheMiss::kBusy, sources.subspan(begin + num_fit, end - begin - num_fit));
+  const FetchPrice price{.block_tokens = block_tokens_, .block_bytes = block_bytes_, .seconds_per_token = load.seconds_per_token};
+  const size_t count = num_worth_fetching(price, std::span(bytes_per_s).first(num_fit));
+  if (count < num_fit) request.match.missed = CacheMiss::kPriced;
+  count_missed(CacheMiss::kPriced, sources.subspan(begin + count, num_fit - count));
+  if (count == 0) return false;
+  chain.keys.resize(begin + count);
+  chain.sources.resize(begin + count);
   load.chain = std::move(chain.keys);
+  load.sources = std::move(chain.sources);
   load.next = begin;
-  load.deadline_ns = clock_.now_ns() + fetch_patience_ns(price);
-  load.fetch = store_.fetch(std::span(load.chain).subspan(begin), wake_);
+  load.deadline_ns = clock_.now_ns() + fetch_patience_ns(price, count);
+  load.fetch = store_.fetch(request.store_tag, std::span(load.chain).subspan(begin), wake_);
   return true;
+}
+
+void BlockLoader::count_missed(CacheMiss cause, std::span<const Source> sources) {
+  for (const Source& source : sources) {
+    if (!source.in_pool) store_.count_missed(cause, source.stored.tier, 1);
+  }
 }
 
 void BlockLoader::poll(std::vector<RequestState*>& ready) {
@@ -168,12 +175,11 @@ bool BlockLoader::take(Load& load, int64_t& budget) {
   if (load.fetch == nullptr) return true;
   for (;;) {
     const kv::BlockFetch::State state = load.fetch->state();
-    if (state == kv::BlockFetch::State::kPending) {
-      if (clock_.now_ns() < load.deadline_ns) return false;
-      load.fetch->give_up();
-    }
+    if (state == kv::BlockFetch::State::kPending && clock_.now_ns() < load.deadline_ns) return false;
     if (state != kv::BlockFetch::State::kReady) {
-      if (load.next < load.chain.size()) load.request->match.missed = load.fetch->miss();
+      if (load.next == load.chain.size()) return true;
+      load.fetch->give_up();
+      load.request->match.missed = load.fetch->miss();
       return true;
     }
     if (budget <= 0) return false;
@@ -182,7 +188,7 @@ bool BlockLoader::take(Load& load, int64_t& budget) {
       const kv::BlockFetch::Block from = load.fetch->front();
       const kv::BlockId block = pool_.allocate();
       if (block == kv::kNoBlock) {  // the pool is full of running sequences: what has come has to do
-        store_.count_missed(CacheMiss::kBusy, static_cast<int64_t>(load.chain.size() - load.next));
+        count_missed(CacheMiss::kBusy, std::span<const Source>(load.sources).subspan(load.next));
         return true;
       }
       CHECK(from.rows.size() == static_cast<size_t>(block_bytes_));

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/clock.h"
@@ -19,15 +20,16 @@
 
 namespace deepinfer::engine {
 
-// Whether to fetch, and how long to wait for it. Pure.
+// How many blocks to fetch, and how long to wait for them. Pure.
 struct FetchPrice {
-  int64_t num_tokens;       // that the fetch would save
-  int64_t num_bytes;        // that it would read
-  double seconds_per_token; // of prefill, as measured; 0: unknown
-  double bytes_per_s;       // of fetches, as measured; 0: unknown
+  int64_t block_tokens;      // that a fetched block saves
+  int64_t block_bytes;       // that it reads
+  double seconds_per_token;  // of prefill, as measured; 0: unknown
 };
-bool worth_fetching(const FetchPrice& price);   // unknown prices: try, and learn
-int64_t fetch_patience_ns(const FetchPrice& price);  // until when the blocks must have come
+// bytes_per_s: of fetches from where each block of a chain lies, as measured; 0: unknown. The beginning that saves the most time: blocks that
+// come slowly may be worth it for those behind them. Unknown prices: try, and learn.
+size_t num_worth_fetching(const FetchPrice& price, std::span<const double> bytes_per_s);
+int64_t fetch_patience_ns(const FetchPrice& price, size_t num_blocks);  // until when they must have come
 
 class BlockLoader {
  public:
@@ -55,6 +57,11 @@ class BlockLoader {
   static constexpr int64_t kLookupPatienceNs = 50'000'000;  // for the shared index; one nearby answers within a millisecond
 
  private:
+  struct Source {
+    bool in_pool;
+    kv::BlockStore::Known stored;
+    bool can_be_fetched() const { return stored.num_blocks == 1 && stored.readable; }
+  };
   struct Load {
     RequestState* request;
     double seconds_per_token;                 // of prefill
@@ -62,6 +69,7 @@ class BlockLoader {
     size_t num_known = 0;                     // blocks of the chain when it began
     std::unique_ptr<kv::BlockFetch> fetch;    // then; null: there is nothing to fetch
     std::vector<kv::BlockKey> chain;          // from the prompt's beginning
+    std::vector<Source> sources;              // of each
     size_t next = 0;                          // index in the chain of the block that comes next
     int64_t deadline_ns = 0;
   };
@@ -69,9 +77,7 @@ class BlockLoader {
   void finish(const Load& load);
   struct Chain {
     std::vector<kv::BlockKey> keys;  // of what is in memory or in the store, as the scheduler will look for it
-    size_t first_missing = 0;        // in memory
-    size_t end_stored = 0;           // from first_missing on, the store can give all up to here
-    size_t num_unreadable = 0;       // known to the store alone, whose reads hang
+    std::vector<Source> sources;     // of each
     int64_t age_s = -1;              // of the last block
     bool has_cut = false;
   };
@@ -80,6 +86,7 @@ class BlockLoader {
   bool may_cut_before(size_t block_idx) const { return !replay_.exact && static_cast<int64_t>(block_idx) * block_tokens_ > replay_.tokens; }
   bool ask(Load& load, const Chain& chain);
   bool start_fetch(Load& load, Chain chain);
+  void count_missed(CacheMiss cause, std::span<const Source> sources);
   bool look_up_is_over(Load& load);
 
   kv::BlockStore& store_;

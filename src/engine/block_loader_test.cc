@@ -19,6 +19,7 @@
 #include "io/memory_disk.h"
 #include "io/memory_key_values.h"
 #include "kv/segment_store.h"
+#include "kv/tiered_store.h"
 #include "kv/store_world.h"
 
 namespace deepinfer::engine {
@@ -28,20 +29,27 @@ using Op = io::MemoryDisk::Op;
 using Access = io::MemoryDisk::Access;
 
 TEST(FetchPrice, TheCheaperWayIsTaken) {
-  const FetchPrice price{.num_tokens = 100, .num_bytes = 1'000'000, .seconds_per_token = 1e-3, .bytes_per_s = 1e8};
-  EXPECT_TRUE(worth_fetching(price));  // 10 ms against 100 ms
-  FetchPrice other = price;
-  other.bytes_per_s = 5e6;
-  EXPECT_FALSE(worth_fetching(other));
-  other.bytes_per_s = 0;
-  EXPECT_TRUE(worth_fetching(other)) << "unknown: try";
-  other = price, other.num_tokens = 0;
-  EXPECT_FALSE(worth_fetching(other));
-  EXPECT_EQ(fetch_patience_ns(price), 100'000'000);
-  other = price, other.num_tokens = 1;
-  EXPECT_EQ(fetch_patience_ns(other), 50'000'000);
-  other.num_tokens = 10'000'000;
-  EXPECT_EQ(fetch_patience_ns(other), 10'000'000'000);
+  constexpr double kFast = 1e8, kSlow = 5e6, kUnknown = 0;
+  const FetchPrice price{.block_tokens = 100, .block_bytes = 1'000'000, .seconds_per_token = 1e-3};
+  const auto num = [&](std::vector<double> rates) { return num_worth_fetching(price, rates); };
+  EXPECT_EQ(num({kFast}), 1u) << "10 ms against 100 ms";
+  EXPECT_EQ(num({kSlow}), 0u) << "200 ms against 100 ms";
+  EXPECT_EQ(num({kUnknown}), 1u) << "unknown: try";
+  EXPECT_EQ(num({}), 0u);
+  EXPECT_EQ(num({kFast, kFast, kSlow, kSlow}), 2u) << "what lies on the slower medium is computed";
+  EXPECT_EQ(num({kSlow, kFast}), 0u);
+  EXPECT_EQ(num({kSlow, kFast, kFast}), 3u) << "a slow one opens the way to others";
+  EXPECT_EQ(num({kFast, kSlow, kFast, kFast}), 4u);
+  EXPECT_EQ(num({kFast, kSlow, kSlow, kFast, kFast}), 1u);
+  FetchPrice unknown = price;
+  unknown.seconds_per_token = 0;
+  EXPECT_EQ(num_worth_fetching(unknown, std::vector<double>{kFast, kSlow}), 2u);
+  EXPECT_EQ(fetch_patience_ns(price, 1), 100'000'000);
+  EXPECT_EQ(fetch_patience_ns(price, 100'000), 10'000'000'000);
+  EXPECT_EQ(fetch_patience_ns(unknown, 1), 10'000'000'000);
+  FetchPrice quick = price;
+  quick.seconds_per_token = 1e-5;
+  EXPECT_EQ(fetch_patience_ns(quick, 1), 50'000'000);
 }
 
 // One machine: a disk that outlives the servers that run on it one after the other.
@@ -50,15 +58,25 @@ class Machine {
   ~Machine() { stop(); }
   void start(FakeModelOptions model = {}, bool with_store = true) {
     stop();
-    auto folder = kv::open_store_folder(*disk, "/cache");
+    auto folder = shared_disk == nullptr ? kv::open_store_folder(*disk, "/cache") : kv::open_store_folders(*disk, "/cache", *shared_disk, "/cache").value().local;
     ASSERT_TRUE(folder);
     auto built = std::make_unique<FakeModel>(model);
-    kv::StoreOptions options{.dir = "/cache", .folder = *folder, .budget_bytes = 16 << 20, .classes = {{"chat", 3600}, {"agent", 600}},
+    kv::StoreOptions options{.dir = "/cache", .folder = *folder, .budget_bytes = budget_bytes, .classes = {{"chat", 3600}, {"agent", 600}},
                              .model = kv::namespace_of("w", "fake-v1", "fake-v1", model.block_tokens), .block_tokens = model.block_tokens,
                              .block_bytes = built->kv_layout().block_bytes, .num_fetch_threads = 2, .hang_ms = hang_ms, .index = index};
-    auto opened = kv::SegmentStore::open(disk, time, options);
-    ASSERT_TRUE(opened) << opened.error().message;
-    store = std::move(*opened);
+    if (shared_disk != nullptr) options.tier = kv::Tier::kDisk;
+    std::vector<std::unique_ptr<kv::SegmentStore>> opened;
+    for (const auto& medium : {disk, shared_disk}) {
+      if (medium == nullptr) break;
+      auto one = kv::SegmentStore::open(medium, time, options);
+      ASSERT_TRUE(one) << one.error().message;
+      opened.push_back(std::move(*one));
+      options.tier = kv::Tier::kShared;
+      options.budget_bytes = 64 << 20;
+    }
+    local = opened[0].get();
+    store = std::move(opened[0]);
+    if (shared_disk != nullptr) store = std::make_unique<kv::TieredStore>(std::move(store), std::move(opened[1]));
     workers = Workers::create(2, false);
     auto started = Engine::start(std::move(built), *workers, clock,
                                  {.weights_identity = "w", .master_secret = folder->secret, .kv_bytes = 64 * 200, .store = with_store ? store.get() : nullptr, .retention_classes = {{"chat", 3600}, {"agent", 600}}, .time = time});
@@ -86,10 +104,13 @@ class Machine {
 
   std::shared_ptr<io::MemoryDisk> disk = std::make_shared<io::MemoryDisk>();
   std::shared_ptr<io::MemoryKeyValues> index;
+  std::shared_ptr<io::MemoryDisk> shared_disk;  // null: there is one store
+  uint64_t budget_bytes = 16 << 20;
   int64_t hang_ms = 5000;
   std::shared_ptr<const kv::TimeSource> time = std::make_shared<kv::SystemTime>();
   SteadyClock clock;
-  std::unique_ptr<kv::SegmentStore> store;
+  std::unique_ptr<kv::BlockStore> store;
+  kv::SegmentStore* local = nullptr;  // of store
   std::unique_ptr<Workers> workers;
   std::unique_ptr<Engine> engine;
 };
@@ -230,7 +251,7 @@ TEST(EngineWithStore, AMatchGoesOnFromMemoryToDisk) {
       ASSERT_TRUE(machine.disk->remove(path));
     }
   }
-  machine.store->maintain();
+  machine.local->maintain();
   const Usage memory = machine.answer(whole).usage;
   EXPECT_EQ(memory.cached_tokens, 48);
   EXPECT_EQ(memory.match.age_s, 30);
@@ -514,8 +535,66 @@ TEST(EngineWithStore, ACancelWhileItsBlocksAreFetchedEndsIt) {
   machine.stop();  // before what its threads may still look at goes
 }
 
-// Restarts, shared prefixes, a pool that is too small, and a disk that errs, tears and rots at random: every answer is the cold one.
-TEST(EngineWithStore, RandomFaultsChangeNoToken) {
+// Two machines with disks of their own before a shared store.
+TEST(EngineWithStore, ASecondMachineFindsWhatIsSharedAndKeepsItNearby) {
+  Machine first, second;
+  first.shared_disk = second.shared_disk = std::make_shared<io::MemoryDisk>();
+  first.start();
+  const Request request = kept_request(50, 4);
+  const ChoiceResult cold = first.answer(request);
+  first.stop();
+  second.start();
+  const ChoiceResult shared = second.answer(request);
+  EXPECT_TRUE(shared.same_output(cold));
+  EXPECT_EQ(shared.usage.shared_tokens, 48);
+  EXPECT_EQ(second.answer(request).usage.cached_tokens, 48);
+  EXPECT_EQ(second.engine->stats().shared_cache.hit_blocks_shared, 12u);
+  second.store->flush();
+  second.start();
+  const ChoiceResult disk = second.answer(request);
+  EXPECT_TRUE(disk.same_output(cold));
+  EXPECT_EQ(disk.usage.disk_tokens, 48);
+  EXPECT_EQ(disk.usage.shared_tokens, 0);
+}
+
+// A shared store that hangs costs its own blocks: those nearby are used, and the request goes on with the rest computed.
+TEST(EngineWithStore, AHangingSharedStoreCostsItsOwnBlocksAlone) {
+  Machine first, second;
+  first.shared_disk = second.shared_disk = std::make_shared<io::MemoryDisk>();
+  first.start();
+  const Request whole = kept_request(400, 8), other = kept_request(60, 8, 50);
+  Request beginning = whole;
+  beginning.prompt.resize(201);
+  const ChoiceResult cold = first.answer(whole);
+  first.stop();
+  second.start();
+  const ChoiceResult cold_other = second.answer(other);
+  second.answer(kept_request(300, 2, 30));  // so that the speed of prefill is known, and with it the patience
+  EXPECT_EQ(second.answer(beginning).usage.shared_tokens, 200);
+  second.store->flush();
+  second.start();
+  Gate gate;
+  second.shared_disk->set_fault([&](const Access&) -> Result<> {
+    gate.wait();
+    return {};
+  });
+  const ChoiceResult late = second.answer(whole);
+  EXPECT_TRUE(late.same_output(cold));
+  EXPECT_EQ(late.usage.disk_tokens, 200);
+  EXPECT_EQ(late.usage.shared_tokens, 0);
+  EXPECT_EQ(late.usage.match.tokens, 396);
+  EXPECT_EQ(late.usage.match.missed, CacheMiss::kLate);
+  EXPECT_EQ(second.answer(other).usage.disk_tokens, 56);
+  const InferenceStats stats = second.engine->stats();
+  EXPECT_EQ(stats.shared_cache.missed_blocks[static_cast<size_t>(CacheMiss::kLate)], 49u);
+  EXPECT_EQ(stats.cache.missed_blocks[static_cast<size_t>(CacheMiss::kLate)], 0u);
+  gate.open();
+  second.shared_disk->set_fault(nullptr);
+  second.stop();  // before what its threads may still look at goes
+}
+
+// Restarts, shared prefixes, a pool that is too small, and disks that err, tear and rot at random: every answer is the cold one.
+void expect_faults_change_no_token(bool two_stores) {
   std::vector<Request> requests;
   std::vector<ChoiceResult> cold;
   {
@@ -529,10 +608,16 @@ TEST(EngineWithStore, RandomFaultsChangeNoToken) {
       EXPECT_EQ(cold.back().usage.cached_tokens, 0);
     }
   }
-  uint64_t num_disk_tokens = 0;
+  uint64_t num_disk_tokens = 0, num_shared_tokens = 0;
   for (uint64_t seed = 0; seed < 6; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Machine machine;
+    std::vector<io::MemoryDisk*> disks = {machine.disk.get()};
+    if (two_stores) {
+      machine.shared_disk = std::make_shared<io::MemoryDisk>();
+      machine.budget_bytes = 512 << 10;  // less than there is
+      disks.push_back(machine.shared_disk.get());
+    }
     Rng rng(seed), dice(seed + 100);
     std::mutex mu;
     const auto fault = [&](const Access& access) -> Result<> {
@@ -542,28 +627,36 @@ TEST(EngineWithStore, RandomFaultsChangeNoToken) {
       return Error{Code::kIo, "fault"};
     };
     for (int round = 0; round < 6; ++round) {
-      machine.disk->set_fault(nullptr);
+      for (io::MemoryDisk* disk : disks) disk->set_fault(nullptr);
       machine.stop();
-      for (const std::string& path : machine.disk->files()) {
-        const size_t size = machine.disk->content(path).size();
-        if (path.ends_with(".seg") && size > 0) {
-          for (int i = 0; i < 3; ++i) machine.disk->flip_bit(path, rng.below(8 * size));
+      for (io::MemoryDisk* disk : disks) {
+        for (const std::string& path : disk->files()) {
+          const size_t size = disk->content(path).size();
+          if (path.ends_with(".seg") && size > 0) {
+            for (int i = 0; i < 3; ++i) disk->flip_bit(path, rng.below(8 * size));
+          }
         }
       }
       machine.start();
-      machine.disk->set_fault(fault);
+      for (io::MemoryDisk* disk : disks) disk->set_fault(fault);
       for (int i = 0; i < 12; ++i) {
         const size_t which = rng.below(requests.size());
         const ChoiceResult result = machine.answer(requests[which]);
         ASSERT_TRUE(result.same_output(cold[which])) << which;
         num_disk_tokens += static_cast<uint64_t>(result.usage.disk_tokens);
+        num_shared_tokens += static_cast<uint64_t>(result.usage.shared_tokens);
       }
     }
-    machine.disk->set_fault(nullptr);
+    for (io::MemoryDisk* disk : disks) disk->set_fault(nullptr);
     machine.stop();
   }
-  EXPECT_GT(num_disk_tokens, 500u) << "the store did take part";
+  EXPECT_GT(num_disk_tokens, two_stores ? 100u : 500u) << "the store did take part";
+  EXPECT_GE(num_shared_tokens, two_stores ? 500u : 0u) << "and so did the one behind it";
 }
+
+TEST(EngineWithStore, RandomFaultsChangeNoToken) { expect_faults_change_no_token(false); }
+
+TEST(EngineWithStore, RandomFaultsOfTwoStoresChangeNoToken) { expect_faults_change_no_token(true); }
 
 }  // namespace
 }  // namespace deepinfer::engine

@@ -202,7 +202,10 @@ InferenceStats Engine::stats() const {
   MutexLock lock(mu_);
   InferenceStats stats = published_;
   stats.requests_total = num_accepted_;
-  if (options_.store != nullptr) stats.cache = options_.store->stats();
+  if (options_.store != nullptr) {
+    stats.cache = options_.store->stats();
+    stats.shared_cache = options_.store->shared_stats();
+  }
   stats.num_waiting = static_cast<int32_t>(num_accepted_ - num_started_);
   return stats;
 }

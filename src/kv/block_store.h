@@ -1,5 +1,5 @@
-// kv/block_store.h: blocks beyond this process's memory, behind one interface: find what is known of a chain, fetch it without waiting,
-// publish what was computed. Together with BlockPool, whose acquire() is find and pin for the blocks in memory, these are the tiers of
+// kv/block_store.h: blocks beyond this process's memory, behind one interface, however many stores there are: find what is known of a chain,
+// fetch it without waiting, publish what was computed. Together with BlockPool, whose acquire() is find and pin for the blocks in memory, these are the tiers of
 // the cache. Whatever goes wrong behind it costs time: a block that comes out of fetch() has the key that was asked for and the bytes
 // that were published under it, or it does not come out.
 #pragma once
@@ -17,12 +17,13 @@
 
 namespace deepinfer::kv {
 
-enum class Tier : uint8_t { kRam, kDisk, kShared };  // shared: written by another live process, or on another machine
+enum class Tier : uint8_t { kRam, kDisk, kShared };  // shared: written by another live process, or in a store behind the first
 
 // Under what a block is filed, beside its key.
 struct StoreTag {
   Digest256 tenant;       // tenant_folder()
   uint8_t retention = 0;  // index of a retention class
+  int64_t age_s = 0;      // the rows were computed so long ago: they are kept no longer than if they had been written then
 };
 
 // Blocks of one chain on their way, in order. The consumer's side belongs to one thread; destroying it abandons the rest, whatever the
@@ -32,7 +33,7 @@ class BlockFetch {
   enum class State : uint8_t {
     kPending,  // the next block is not here yet
     kReady,    // front() is a block
-    kEnded,    // there are no more: all were delivered, or the next one is a miss (counted by the store)
+    kEnded,    // there are no more: all were delivered, or the next one is a miss
   };
   virtual ~BlockFetch() = default;
   virtual State state() = 0;
@@ -46,7 +47,7 @@ class BlockFetch {
   virtual void pop() = 0;
   virtual int32_t num_blocks() const = 0;  // asked for
   virtual CacheMiss miss() const = 0;      // when kEnded before all were delivered: why
-  // The consumer's deadline has passed: the rest counts as late.
+  // The consumer goes on without the rest, which counts as missed: for the reason for which it ended, or as late if it has not.
   virtual void give_up() = 0;
 };
 
@@ -63,8 +64,11 @@ class BlockStore {
 
   struct Known {
     int32_t num_blocks = 0;  // the chain's first so many are here
-    int64_t age_s = 0;       // since the last of them was written; 0: none
-    bool readable = true;    // false: reads hang, and it is no use to fetch them now
+    // Of the last of them:
+    int64_t age_s = 0;       // since it was written
+    bool readable = true;    // false: reads hang, and it is no use to fetch it now
+    Tier tier = Tier::kDisk;
+    double bytes_per_s = 0;  // that fetches have been getting there lately; 0: nothing measured
   };
   // Thread-safe and quick (no I/O). Counts as a use of what it finds: also of blocks that are served from memory, so that a prefix
   // that never leaves memory does not look forgotten here.
@@ -74,9 +78,9 @@ class BlockStore {
   virtual bool can_look_up() const = 0;  // there is somebody
   virtual std::unique_ptr<BlockLookup> look_up(std::vector<BlockKey> keys, std::function<void()> wake) = 0;
 
-  // Starts to fetch these blocks. `wake` is called, from any thread, whenever state() may have changed; it must not block and outlives
+  // Starts to fetch these blocks; `tag`: under which those that come from afar are kept nearer by. `wake` is called, from any thread, whenever state() may have changed; it must not block and outlives
   // the fetch. Never null: what cannot be had ends at once.
-  virtual std::unique_ptr<BlockFetch> fetch(std::span<const BlockKey> chain, std::function<void()> wake) = 0;
+  virtual std::unique_ptr<BlockFetch> fetch(const StoreTag& tag, std::span<const BlockKey> chain, std::function<void()> wake) = 0;
 
   // Takes a copy of a full block's rows, to be written later. Allocates nothing, does no I/O. False: not taken (it is here already, or
   // there is no room for it now).
@@ -85,10 +89,12 @@ class BlockStore {
   // These blocks came under suspicion: nobody finds them again, here or after a restart. The files that hold them go.
   virtual void retract(std::span<const BlockKey> keys) = 0;
 
-  // Bytes a second that fetches have been getting lately; 0: nothing measured yet.
-  virtual double read_bytes_per_s() const = 0;
-  virtual void count_missed(CacheMiss cause, int64_t num_blocks) = 0;
+  virtual void flush() = 0;  // returns when all that was published before is durable or dropped
+
+  // tier: where they lie, or were looked for last.
+  virtual void count_missed(CacheMiss cause, Tier tier, int64_t num_blocks) = 0;
   virtual CacheStats stats() const = 0;
+  virtual CacheStats shared_stats() const = 0;  // of a second store behind the first; not present: there is none
 };
 
 }  // namespace deepinfer::kv

@@ -42,8 +42,10 @@ struct StoreOptions {
   std::optional<RowCipher> cipher;
   std::shared_ptr<io::KeyValues> index;     // shared by all processes that use the directory; may be null
   // For a medium that cannot append and is far away, such as object storage: each segment is collected in memory, for a few seconds at most, and
-  // written at once with its footer; the directory is listed every half a minute; all that others wrote counts as shared.
+  // written at once with its footer; the directory is listed every half a minute.
   bool whole_segments = false;
+  std::optional<Tier> tier;                 // all that it serves counts as this; none: what another live process wrote as shared, else as disk
+  bool may_be_away = false;                 // a directory that cannot be listed is no error: it is looked for again and again
   EvictionPolicy policy = EvictionPolicy::kValue;
   bool background = true;                   // false: no threads; fetch() reads at once, flush() and maintain() are the caller's
   uint64_t writer = 0;                      // 0: drawn
@@ -62,14 +64,14 @@ class SegmentStore final : public BlockStore {
   Known find(std::span<const BlockKey> chain) override;
   bool can_look_up() const override;
   std::unique_ptr<BlockLookup> look_up(std::vector<BlockKey> keys, std::function<void()> wake) override;
-  std::unique_ptr<BlockFetch> fetch(std::span<const BlockKey> chain, std::function<void()> wake) override;
+  std::unique_ptr<BlockFetch> fetch(const StoreTag& tag, std::span<const BlockKey> chain, std::function<void()> wake) override;
   bool publish(const StoreTag& tag, const BlockKey& key, std::span<const std::byte> rows) override;
   void retract(std::span<const BlockKey> keys) override;
-  double read_bytes_per_s() const override;
-  void count_missed(CacheMiss cause, int64_t num_blocks) override;
+  void flush() override;
+  void count_missed(CacheMiss cause, Tier tier, int64_t num_blocks) override;
   CacheStats stats() const override;
+  CacheStats shared_stats() const override { return {}; }
 
-  void flush();     // returns when all that was published before is durable or dropped
   void maintain();  // clock, expiry, others' segments, sizes, budget; the background does it every few seconds
 
   class Core;

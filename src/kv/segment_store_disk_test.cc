@@ -55,7 +55,7 @@ struct DiskWorld {
   }
   // How many blocks of the chain come back, each compared with what went in.
   size_t get(std::span<const BlockKey> chain) {
-    const auto fetch = store->fetch(chain, nullptr);
+    const auto fetch = store->fetch({}, chain, nullptr);
     size_t count = 0;
     for (; fetch->state() == BlockFetch::State::kReady; fetch->pop(), ++count) {
       const std::string expected = rows_of(chain[count], options.block_bytes);

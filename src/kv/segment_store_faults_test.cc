@@ -375,11 +375,11 @@ TEST(StoreFaults, InTheBackgroundItWritesAndFetches) {
   for (const BlockKey& key : chain) world.publish(key);
   ASSERT_TRUE(world.wait_known(chain, 30));
   Waiter waiter;
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(waiter.take(*world.store->fetch(chain, waiter.wake()), chain, std::chrono::seconds(60)), 30u);
-  EXPECT_GT(world.store->read_bytes_per_s(), 0.0);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(waiter.take(*world.store->fetch({}, chain, waiter.wake()), chain, std::chrono::seconds(60)), 30u);
+  EXPECT_GT(world.store->find(chain).bytes_per_s, 0.0);
   world.store.reset();
   world.open();
-  EXPECT_EQ(waiter.take(*world.store->fetch(chain, waiter.wake()), chain, std::chrono::seconds(60)), 30u);
+  EXPECT_EQ(waiter.take(*world.store->fetch({}, chain, waiter.wake()), chain, std::chrono::seconds(60)), 30u);
 }
 
 TEST(StoreFaults, AFlushWaitsForAllThatWasPublished) {
@@ -473,16 +473,16 @@ TEST(StoreFaults, AReadThatNeverReturnsIsLateAndHoldsNobodyUp) {
     return {};
   });
   Waiter waiter;
-  const auto hung = world.store->fetch(chain, waiter.wake());
+  const auto hung = world.store->fetch({}, chain, waiter.wake());
   ASSERT_TRUE(eventually([&] { return gate.num_stopped() == 1; }));
   EXPECT_EQ(waiter.take(*hung, chain, std::chrono::milliseconds(50)), 0u);
   EXPECT_EQ(world.missed(CacheMiss::kLate), 4u);
   Waiter second;
-  EXPECT_EQ(second.take(*world.store->fetch(other, second.wake()), other, std::chrono::seconds(60)), 4u) << "the other thread serves";
+  EXPECT_EQ(second.take(*world.store->fetch({}, other, second.wake()), other, std::chrono::seconds(60)), 4u) << "the other thread serves";
   EXPECT_TRUE(world.publish(chain_of(3, 1)[0])) << "and writing goes on";
   ASSERT_TRUE(world.wait_known(chain_of(3, 1), 1));
   gate.open();
-  EXPECT_EQ(second.take(*world.store->fetch(chain, second.wake()), chain, std::chrono::seconds(60)), 4u) << "it came back";
+  EXPECT_EQ(second.take(*world.store->fetch({}, chain, second.wake()), chain, std::chrono::seconds(60)), 4u) << "it came back";
 }
 
 // When all threads are held the store knows nothing and says so, until one comes back.
@@ -499,11 +499,11 @@ TEST(StoreFaults, ReadsThatAllHangTurnItOff) {
     return {};
   });
   Waiter waiter;
-  const auto one = world.store->fetch(chain, waiter.wake());
+  const auto one = world.store->fetch({}, chain, waiter.wake());
   EXPECT_TRUE(eventually([&] { return gate.num_stopped() == 1; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(60));
   EXPECT_EQ(world.known(chain), 4u) << "the other thread serves";
-  const auto two = world.store->fetch(chain, waiter.wake());
+  const auto two = world.store->fetch({}, chain, waiter.wake());
   EXPECT_TRUE(eventually([&] { return world.known(chain) == 0; }));
   EXPECT_EQ(gate.num_stopped(), 2);
   EXPECT_TRUE(world.store->stats().reads_off);
@@ -538,7 +538,7 @@ TEST(StoreFaults, WhatIsBeingFetchedIsNotEvicted) {
     return {};
   });
   Waiter waiter;
-  const auto fetch = world.store->fetch(old, waiter.wake());
+  const auto fetch = world.store->fetch({}, old, waiter.wake());
   ASSERT_TRUE(eventually([&] { return gate.num_stopped() == 1; }));  // in its first file; the others are not open yet
   for (int32_t i = 100; i < 137; ++i) {
     world.time->advance(10);
@@ -563,7 +563,7 @@ TEST(StoreFaults, ASlowConsumerBoundsWhatIsRead) {
   }
   ASSERT_TRUE(world.wait_known(chain, 8));
   Waiter waiter;
-  const auto fetch = world.store->fetch(chain, waiter.wake());
+  const auto fetch = world.store->fetch({}, chain, waiter.wake());
   EXPECT_TRUE(eventually([&] { return world.store->stats().hit_blocks_disk >= 3; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_LE(world.store->stats().hit_blocks_disk, 3u) << "three buffers of one block";

@@ -278,6 +278,7 @@ TEST(SegmentStore, WholeSegmentsAreWrittenAtOnce) {
   StoreWorld a, b;
   b.share(a);
   a.options.whole_segments = b.options.whole_segments = true;
+  a.options.tier = b.options.tier = Tier::kShared;
   a.open();
   b.open();
   std::map<std::string, int> num_syncs;
@@ -320,7 +321,7 @@ TEST(SegmentStore, AFetchThatIsGivenUpCountsAsLate) {
   world.open();
   const auto chain = chain_of(1, 5);
   world.put(chain);
-  const auto fetch = world.store->fetch(chain, nullptr);
+  const auto fetch = world.store->fetch({}, chain, nullptr);
   ASSERT_EQ(fetch->state(), BlockFetch::State::kReady);
   fetch->pop();
   fetch->give_up();

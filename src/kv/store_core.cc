@@ -14,6 +14,7 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr size_t kLargePage = 2 * kMiB;
+constexpr int64_t kRateSeconds = 60;  // for so long a measured rate is believed: what was slow once is tried again
 
 uint64_t default_segment_bytes(const StoreOptions& options) {
   return options.segment_bytes > 0 ? options.segment_bytes : std::clamp<uint64_t>(options.budget_bytes / 32, kMiB, 64 * kMiB);
@@ -87,18 +88,18 @@ class Fetch final : public BlockFetch {
   int32_t num_blocks() const override { return static_cast<int32_t>(job_->num_asked); }
   CacheMiss miss() const override {
     const MutexLock lock(job_->mu);
-    return gave_up_ ? CacheMiss::kLate : job_->miss;
+    return gave_up_ ? miss_ : job_->miss;
   }
   void give_up() override {
+    if (std::exchange(gave_up_, true)) return;
     {
       const MutexLock lock(job_->mu);
-      if (gave_up_ || (job_->ended && job_->ready.empty())) return;
-      gave_up_ = true;
+      if (job_->ended && job_->ready.empty()) miss_ = job_->miss;
       job_->wake = nullptr;
       job_->ready.clear();
     }
     job_->abandoned = true;
-    core_->count_missed(CacheMiss::kLate, static_cast<int64_t>(job_->num_asked - num_popped_));
+    if (num_popped_ < job_->num_asked) core_->count_missed(miss_, static_cast<int64_t>(job_->num_asked - num_popped_));
   }
 
  private:
@@ -107,6 +108,7 @@ class Fetch final : public BlockFetch {
   size_t at_ = 0;  // in the first chunk
   size_t num_popped_ = 0;
   bool gave_up_ = false;
+  CacheMiss miss_ = CacheMiss::kLate;
 };
 
 }  // namespace
@@ -174,6 +176,7 @@ BlockStore::Known SegmentStore::Core::find(std::span<const BlockKey> chain) {
   Known known{.readable = !reads_are_off()};
   const MutexLock lock(mu_);
   const int64_t now = now_s();
+  const double rate = read_rate(now);
   for (const BlockKey& key : chain) {
     const uint32_t i = catalog_.index().find(key);
     if (i == StoreIndex::kNone) break;
@@ -182,6 +185,8 @@ BlockStore::Known SegmentStore::Core::find(std::span<const BlockKey> chain) {
     catalog_.touch(i, now);
     known.num_blocks += 1;
     known.age_s = age_s(entry, now);
+    known.tier = tier_of(catalog_.at(entry.segment));
+    known.bytes_per_s = rate;
   }
   return known;
 }
@@ -189,6 +194,7 @@ BlockStore::Known SegmentStore::Core::find(std::span<const BlockKey> chain) {
 bool SegmentStore::Core::publish(const StoreTag& tag, const BlockKey& key, std::span<const std::byte> rows) {
   CHECK(rows.size() == static_cast<size_t>(options_.block_bytes));
   CHECK(tag.retention < options_.classes.size());
+  if (tag.age_s >= options_.classes[tag.retention].seconds) return false;
   uint32_t slot;
   {
     const MutexLock lock(mu_);
@@ -233,10 +239,7 @@ void SegmentStore::Core::distrust_segment(const BlockKey& key) {
   if (entry != StoreIndex::kNone) catalog_.at(catalog_.index().at(entry).segment).expires_s = 0;
 }
 
-double SegmentStore::Core::read_bytes_per_s() const {
-  const MutexLock lock(mu_);
-  return read_bytes_per_s_;
-}
+double SegmentStore::Core::read_rate(int64_t now) const { return now < rate_measured_s_ + kRateSeconds ? read_bytes_per_s_ : 0; }
 
 void SegmentStore::Core::count_missed(CacheMiss cause, int64_t num_blocks) {
   const MutexLock lock(mu_);
@@ -313,13 +316,12 @@ std::unique_ptr<BlockLookup> SegmentStore::look_up(std::vector<BlockKey> keys, s
   return job == nullptr ? nullptr : std::make_unique<Lookup>(std::move(job));
 }
 
-std::unique_ptr<BlockFetch> SegmentStore::fetch(std::span<const BlockKey> chain, std::function<void()> wake) {
+std::unique_ptr<BlockFetch> SegmentStore::fetch(const StoreTag&, std::span<const BlockKey> chain, std::function<void()> wake) {
   return std::make_unique<Fetch>(core_->fetch(chain, std::move(wake)), core_);
 }
 
 bool SegmentStore::publish(const StoreTag& tag, const BlockKey& key, std::span<const std::byte> rows) { return core_->publish(tag, key, rows); }
-double SegmentStore::read_bytes_per_s() const { return core_->read_bytes_per_s(); }
-void SegmentStore::count_missed(CacheMiss cause, int64_t num_blocks) { core_->count_missed(cause, num_blocks); }
+void SegmentStore::count_missed(CacheMiss cause, Tier, int64_t num_blocks) { core_->count_missed(cause, num_blocks); }
 CacheStats SegmentStore::stats() const { return core_->stats(); }
 void SegmentStore::retract(std::span<const BlockKey> keys) { core_->retract(keys); }
 void SegmentStore::flush() { core_->flush(); }

@@ -82,7 +82,6 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   std::shared_ptr<FetchJob> fetch(std::span<const BlockKey> chain, std::function<void()> wake);
   bool publish(const StoreTag& tag, const BlockKey& key, std::span<const std::byte> rows);
   void retract(std::span<const BlockKey> keys);
-  double read_bytes_per_s() const;
   void count_missed(CacheMiss cause, int64_t num_blocks);
   CacheStats stats() const;
   void flush();
@@ -122,6 +121,7 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
     std::vector<FooterEntry> footer;
     uint64_t next_page = 1;
     uint64_t last_use = 0;  // of use_counter_
+    int64_t written_s = 0;  // when it was added to last
     bool has_footer = false;
   };
   using ActiveKey = std::tuple<Digest256, std::string, int64_t>;  // tenant, class, bucket
@@ -147,6 +147,9 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   void distrust_segment(const BlockKey& key) REQUIRES(mu_);
   bool is_serving(const Segment& segment, int64_t now) const REQUIRES(mu_);
   int64_t age_s(const StoreIndex::Entry& entry, int64_t now) const REQUIRES(mu_);
+  double read_rate(int64_t now) const REQUIRES(mu_);
+  static Tier tier_of(const Segment& segment) { return segment.shared ? Tier::kShared : Tier::kDisk; }
+  bool counts_as_shared(bool by_another) const { return options_.tier ? *options_.tier == Tier::kShared : by_another; }
   bool could_serve(const SegmentHeader& header) const;  // our model, format and cipher
   uint32_t block_length() const { return static_cast<uint32_t>(options_.block_bytes); }
   bool has_our_length(const FooterEntry& entry) const { return entry.length == block_length(); }  // else it is damaged: the format fixes it
@@ -206,7 +209,7 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   std::shared_ptr<PageBuffer> take_buffer(FetchJob& job);
   size_t max_buffers() const;
   bool is_stopping() const;
-  void count_fetch(const FetchJob& job, size_t num_delivered, std::optional<CacheMiss> cause);
+  void count_fetch(const FetchJob& job);
   void distrust(const FetchItem& item, CacheMiss cause);
   bool reads_hang() const;
   bool reads_are_off();
@@ -246,6 +249,7 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   std::condition_variable_any came_, finished_, written_;  // rows; records; their end
   CacheStats stats_ GUARDED_BY(mu_);
   double read_bytes_per_s_ GUARDED_BY(mu_) = 0;
+  int64_t rate_measured_s_ GUARDED_BY(mu_) = 0;
   bool reads_off_ GUARDED_BY(mu_) = false;        // as it was said last
   bool stopping_ GUARDED_BY(mu_) = false;
   int32_t num_threads_ GUARDED_BY(mu_) = 0;       // that have not ended

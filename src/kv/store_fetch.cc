@@ -47,14 +47,14 @@ std::shared_ptr<FetchJob> SegmentStore::Core::fetch(std::span<const BlockKey> ch
       const Segment& segment = catalog_.at(entry.segment);
       if (!is_serving(segment, now)) break;
       catalog_.touch(i, now);
-      job->items.push_back({.key = key, .file = segment.file, .page = entry.page, .tier = segment.shared ? Tier::kShared : Tier::kDisk,
+      job->items.push_back({.key = key, .file = segment.file, .page = entry.page, .tier = tier_of(segment),
                             .age_s = age_s(entry, now), .remaining_s = segment.expires_s - now});
     }
     stats_.num_fetches += 1;
     if (stopping_ || jobs_.size() >= kMaxJobs) refused = CacheMiss::kBusy;
   }
   if (refused || job->items.empty()) {
-    count_fetch(*job, 0, refused.value_or(CacheMiss::kAbsent));
+    count_fetch(*job);
     const MutexLock lock(job->mu);
     job->ended = true;
     job->miss = refused.value_or(CacheMiss::kAbsent);
@@ -112,18 +112,15 @@ void SegmentStore::Core::run_fetch(FetchJob& job, std::atomic<int64_t>* reading_
 
 // Hands a chunk over when those before it are. False: the fetch is at its end.
 bool SegmentStore::Core::deliver(FetchJob& job, FetchJob::Chunk chunk, std::optional<CacheMiss> cause) {
-  size_t num_delivered;
   {
     MutexLock lock(job.mu);
     while (job.num_delivered != chunk.first && !job.ended && !job.abandoned && !is_stopping()) job.turn.wait_for(job.mu, std::chrono::milliseconds(50));
     if (job.num_delivered != chunk.first || job.ended || job.abandoned) return false;
     job.num_delivered += chunk.rows.size();
-    num_delivered = job.num_delivered;
     if (!chunk.rows.empty()) job.ready.push_back(std::move(chunk));
-    if (!cause && num_delivered == job.items.size() && num_delivered < job.num_asked) cause = CacheMiss::kAbsent;
-    job.ended = cause || num_delivered == job.items.size();
+    job.ended = cause || job.num_delivered == job.items.size();
     job.miss = cause.value_or(CacheMiss::kAbsent);
-    if (job.ended) count_fetch(job, num_delivered, cause);
+    if (job.ended) count_fetch(job);
     job.turn.notify_all();
   }
   job.call_wake();
@@ -165,7 +162,9 @@ std::optional<CacheMiss> SegmentStore::Core::read_run(const FetchJob& job, size_
     const MutexLock lock(mu_);
     stats_.read_bytes += *n;
     const double rate = static_cast<double>(*n) / seconds;
-    read_bytes_per_s_ += (rate - read_bytes_per_s_) * (read_bytes_per_s_ == 0 ? 1 : 1.0 / 8);  // a mean over about the last 8 reads
+    const int64_t now = now_s();
+    read_bytes_per_s_ += (rate - read_bytes_per_s_) * (read_rate(now) == 0 ? 1 : 1.0 / 8);  // a mean over about the last 8 reads
+    rate_measured_s_ = now;
     if (std::find(open_files_.begin(), open_files_.end(), begin.file) == open_files_.end()) open_files_.push_back(begin.file);
   }
   size_t offset = 0;
@@ -230,10 +229,9 @@ bool SegmentStore::Core::is_stopping() const {
   return stopping_;
 }
 
-void SegmentStore::Core::count_fetch(const FetchJob& job, size_t num_delivered, std::optional<CacheMiss> cause) {
+void SegmentStore::Core::count_fetch(const FetchJob& job) {
   const MutexLock lock(mu_);
   stats_.fetch_seconds += static_cast<double>(steady_ns() - job.begin_ns) * 1e-9;
-  if (cause) stats_.missed_blocks[static_cast<size_t>(*cause)] += job.num_asked - num_delivered;
 }
 
 // What failed once is not promised again: the block is computed and written anew. A file that is gone takes all its blocks along.

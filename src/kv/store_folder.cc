@@ -66,7 +66,7 @@ Result<> restore_store_folder(io::Disk& disk, const std::string& dir, const Dige
   return disk.sync_folder(dir);
 }
 
-Result<StoreFolder> open_store_folder(io::Disk& disk, const std::string& dir) {
+Result<StoreFolder> open_store_folder(io::Disk& disk, const std::string& dir, const Digest256& secret) {
   DI_TRY(disk.make_folder(dir));
   DI_TRY(const std::vector<std::string> names, disk.list(dir));
   const bool marked = std::find(names.begin(), names.end(), std::string(kMarkerName).substr(1)) != names.end();
@@ -82,9 +82,25 @@ Result<StoreFolder> open_store_folder(io::Disk& disk, const std::string& dir) {
       lock = disk.lock(path);
     }
     if (!lock && lock.error().code == Code::kUnavailable) return Error{Code::kUnavailable, dir + ": another process is making this cache directory; try again"};
-    DI_TRY(restore_store_folder(disk, dir, random_256()));
+    DI_TRY(restore_store_folder(disk, dir, secret));
   }
   return read_store_folder(disk, dir);
+}
+
+Result<StoreFolders> open_store_folders(io::Disk& local, const std::string& local_dir, io::Disk& shared, const std::string& shared_dir) {
+  const Result<StoreFolder> known = read_store_folder(local, local_dir);
+  StoreFolders out;
+  Result<StoreFolder> opened = open_store_folder(shared, shared_dir, known ? known->secret : random_256());
+  if (!opened) {
+    const bool is_there = opened.error().code == Code::kUnsupported || opened.error().code == Code::kCorruption;
+    if (is_there || !known) return opened.error();
+    out.away = opened.error();
+    opened = StoreFolder{.secret = known->secret};
+  }
+  out.shared = *opened;
+  DI_TRY(out.local, open_store_folder(local, local_dir, out.shared.secret));
+  if (out.local.secret == out.shared.secret) return out;
+  return Error{Code::kUnsupported, local_dir + ": its blocks were not made to go with those of " + shared_dir + "; give --cache-dir another directory, or remove this one"};
 }
 
 bool SegmentPath::holds(const SegmentHeader& header) const { return folder_name(header.model) == model && folder_name(header.tenant) == tenant; }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,17 @@ struct StoreFolder {
 
 // Makes the folder if it is absent. Errors: kUnsupported (the folder belongs to something else, or its keys are computed otherwise than
 // this build's), kCorruption (a damaged secret), those of the disk.
-Result<StoreFolder> open_store_folder(io::Disk& disk, const std::string& dir);
-// The same for one that must be there: kNotFound if it is no cache directory. Writes nothing.
+// secret: of one that is made; another's is kept.
+Result<StoreFolder> open_store_folder(io::Disk& disk, const std::string& dir, const Digest256& secret = random_256());
+// Two folders whose blocks have the same keys: the secret is the shared one's, or the local one's where that was first. A shared folder that
+// cannot be reached is no error if the local one is known: `away` says why, and the secret is taken to be the same. Errors: kUnsupported (the
+// two have different secrets), those of either.
+struct StoreFolders {
+  StoreFolder local, shared;
+  std::optional<Error> away;
+};
+Result<StoreFolders> open_store_folders(io::Disk& local, const std::string& local_dir, io::Disk& shared, const std::string& shared_dir);
+// The same as open_store_folder for one that must be there: kNotFound if it is no cache directory. Writes nothing.
 Result<StoreFolder> read_store_folder(io::Disk& disk, const std::string& dir);
 // Writes again what is missing, with this secret: after somebody removed the folder under a running server.
 Result<> restore_store_folder(io::Disk& disk, const std::string& dir, const Digest256& secret);

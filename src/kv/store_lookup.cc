@@ -64,7 +64,7 @@ bool SegmentStore::Core::meet_segment(const SegmentPath& where) {
   const MutexLock lock(mu_);
   if (catalog_.find_path(path) != kNoSegment) return true;
   const int64_t now = now_s();
-  catalog_.add({.file = std::make_shared<SegmentFile>(path), .header = *header, .state = Segment::State::kGrowing, .indexed = true, .shared = true,
+  catalog_.add({.file = std::make_shared<SegmentFile>(path), .header = *header, .state = Segment::State::kGrowing, .indexed = true, .shared = counts_as_shared(true),
                 .allocated_bytes = status->allocated_bytes, .expires_s = expiry_of(*header, now), .last_use_s = std::min(now, status->changed_unix_s),
                 .touched_s = now});
   return true;

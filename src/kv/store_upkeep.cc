@@ -12,6 +12,7 @@ namespace deepinfer::kv {
 namespace {
 
 constexpr int64_t kMarkSeconds = 60, kTouchSeconds = 60;
+constexpr int64_t kIdleSeconds = 60;  // a segment whose time bucket is over is sealed when nothing came for so long
 constexpr size_t kMaxOpenFiles = 256;
 constexpr uint64_t kSpareBytes = 4 * kPage;  // a new segment's header, footer and trailer; a mark being replaced
 
@@ -37,7 +38,7 @@ void for_each(size_t count, int num_threads, const Work& work) {
 Result<> SegmentStore::Core::open() {
   const MutexLock writing(write_mu_);
   take_writer();
-  if (const Result<std::vector<std::string>> names = disk_->list(options_.dir); !names) return names.error();
+  if (const Result<std::vector<std::string>> names = disk_->list(options_.dir); !names && !options_.may_be_away) return names.error();
   load_segments();
   expire();
   make_room(0);
@@ -72,7 +73,9 @@ void SegmentStore::Core::upkeep() {
     const auto& retention = std::find_if(options_.classes.begin(), options_.classes.end(), [&](const RetentionClass& c) { return c.name == active.header.retention_class; });
     const int64_t bucket_end = active.header.expires_unix_s - (retention == options_.classes.end() ? 0 : retention->seconds);
     const MutexLock lock(mu_);
-    if (now >= bucket_end || catalog_.at(active.id).expires_s == 0) over.push_back(key);
+    // Copies of older blocks come in ones and twos: their segment waits for more.
+    const bool is_over = now >= std::max(bucket_end, active.written_s + kIdleSeconds);
+    if (is_over || catalog_.at(active.id).expires_s <= now) over.push_back(key);
   }
   for (const ActiveKey& key : over) seal(key);
   load_segments();
@@ -153,12 +156,12 @@ void SegmentStore::Core::load_segment(const SegmentPath& where, bool writer_aliv
   SegmentContents contents;
   if (read) contents = std::move(*read);
   const bool filed_right = read.has_value() && where.holds(contents.header);
-  const bool shared = ours && filed_right && (writer_alive || options_.whole_segments);
+  const bool others = ours && filed_right && writer_alive;
   Segment segment{.file = std::make_shared<SegmentFile>(path),
                   .header = contents.header,
-                  .state = shared && writer_alive && !contents.sealed ? Segment::State::kGrowing : Segment::State::kSealed,
+                  .state = others && !contents.sealed ? Segment::State::kGrowing : Segment::State::kSealed,
                   .indexed = ours && filed_right && could_serve(contents.header),
-                  .shared = shared,
+                  .shared = counts_as_shared(others),
                   .allocated_bytes = status->allocated_bytes,
                   .size = status->size,
                   .expires_s = INT64_MAX,

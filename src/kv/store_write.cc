@@ -55,7 +55,7 @@ bool SegmentStore::Core::finish_records(std::vector<Taken>& room) {
   {
     const MutexLock lock(mu_);
     for (const Taken& block : room) {
-      slots_[block.slot].written_s = now;
+      slots_[block.slot].written_s = now - block.tag.age_s;
       set_state(block.slot, Slot::State::kFinished);
     }
   }
@@ -67,7 +67,7 @@ void SegmentStore::Core::finish_record(const Taken& block, int64_t now) const {
   const std::span<std::byte> record = slot_bytes(block.slot);
   const auto length = static_cast<size_t>(options_.block_bytes);
   const std::span<std::byte> rows = record.subspan(kRecordHeaderBytes, length), tail = record.subspan(kRecordHeaderBytes + length);
-  RecordHeader header{.key = block.key, .length = block_length(), .num_tokens = static_cast<uint32_t>(options_.block_tokens), .written_unix_s = now};
+  RecordHeader header{.key = block.key, .length = block_length(), .num_tokens = static_cast<uint32_t>(options_.block_tokens), .written_unix_s = now - block.tag.age_s};
   if (options_.cipher) options_.cipher->encrypt(header, rows);
   encode_record(header, rows, record.first<kRecordHeaderBytes>());
   std::memset(tail.data(), 0, tail.size());
@@ -171,6 +171,7 @@ Result<> SegmentStore::Core::append(Group& group) {
     const MutexLock lock(mu_);
     Segment& segment = catalog_.at(active->id);
     now = now_s();
+    active->written_s = now;
     segment.last_use_s = std::max(segment.last_use_s, now);
     catalog_.set_allocated(active->id, status ? status->allocated_bytes : page * kPage);
     for (size_t i = 0; i < group.entries.size(); ++i) {
@@ -216,7 +217,7 @@ Result<> SegmentStore::Core::create_segment(Active& active) {
   const MutexLock lock(mu_);
   const int64_t now = now_s();
   active.id = catalog_.add({.file = std::make_shared<SegmentFile>(active.path), .header = active.header, .state = Segment::State::kActive,
-                            .indexed = true, .shared = options_.whole_segments, .allocated_bytes = kPage, .expires_s = active.header.expires_unix_s, .last_use_s = now, .touched_s = now});
+                            .indexed = true, .shared = counts_as_shared(false), .allocated_bytes = kPage, .expires_s = active.header.expires_unix_s, .last_use_s = now, .touched_s = now});
   return {};
 }
 

@@ -231,6 +231,71 @@ class NanoCacheTest(CacheCase):
         self.assertEqual(disk, cold)
 
 
+class TwoStoresTest(CacheCase):
+    """Machines with a disk of their own in front of a directory that they share."""
+
+    def start(self, machine, *flags):
+        local = os.path.join(self.folder, machine)
+        server = e2e.Server(e2e.TINY, "--cache-dir", local, "--cache-budget", "16MiB", "--cache-shared", self.dir, "--cache-shared-budget", "64MiB", *flags)
+        self.servers.append(server)
+        return server
+
+    def stored(self, server, store, name):
+        return dict(re.findall(r'^deepinfer_cache_%s\{[^}]*store="(\w+)"\} ([0-9.e+]+)$' % name, server.get("/metrics")[1], re.M)).get(store, "0")
+
+    def test_what_one_machine_computed_another_keeps_nearby(self):
+        first = self.start("first")
+        for n in range(3):
+            self.check(first, n)
+        self.assertEqual(first.end(), 0)
+        second = self.start("second")
+        seen = [self.check(second, n)[1] for n in range(3)]
+        self.assertGreater(min(tiers["shared"] + tiers["ram"] for tiers in seen), 100, seen)
+        self.assertGreater(sum(tiers["shared"] for tiers in seen), 200, seen)
+        self.assertEqual(second.end(), 0)
+        second = self.start("second")
+        seen = [self.check(second, n)[1] for n in range(3)]
+        self.assertGreater(min(tiers["disk"] + tiers["ram"] for tiers in seen), 100, seen)
+        self.assertEqual([tiers["shared"] for tiers in seen], [0, 0, 0])
+        for directory in (os.path.join(self.folder, "first"), os.path.join(self.folder, "second"), self.dir):
+            told = json.loads(e2e.run("cache", "verify", directory, "--json").stdout)
+            self.assertEqual((told["blocks"] > 6, told["bad_blocks"]), (True, 0), told)
+
+    def test_the_shared_directory_gone_and_back(self):
+        server = self.start("first")
+        self.check(server, 0)
+        self.assertEqual(server.end(), 0)
+        os.rename(self.dir, self.dir + ".gone")
+        open(self.dir, "w").close()  # what cannot be made anew
+        self.assertNotEqual(e2e.run("serve", e2e.TINY, "--threads", "1", "--cache-dir", os.path.join(self.folder, "new"), "--cache-shared", self.dir).returncode, 0)
+        server = self.start("first")
+        self.assertGreater(self.check(server, 0)[1]["disk"], 100)
+        for n in range(1, 4):
+            self.check(server, n)
+        self.assertEqual(float(self.stored(server, "dir", "write_errors_total")), 0)
+        os.remove(self.dir)
+        os.rename(self.dir + ".gone", self.dir)
+        self.wait_until(lambda: float(self.stored(server, "shared", "blocks")) > 2, "it is seen again")
+
+        def written():
+            self.check(server, 4, str(time.monotonic()))
+            return float(self.stored(server, "shared", "written_blocks_total")) > 2
+
+        self.wait_until(written, "it is written again", 60)
+        self.assertEqual(server.end(), 0)
+
+    def test_directories_that_cannot_stand_together(self):
+        first, second = os.path.join(self.folder, "first"), os.path.join(self.folder, "second")
+        for directory in (first, second):
+            told = e2e.run("cache", "warm", e2e.TINY, __file__, "--context", "200", "--cache-dir", directory, "--cache-budget", "16MiB", "--threads", "1", "--kv-memory", "64MiB")
+            self.assertEqual(told.returncode, 0, told.stderr)
+        for flags, code, what in ((["--cache-shared", first], 2, "--cache-dir"), (["--cache-dir", first, "--cache-shared", first], 2, "same directory"),
+                                  (["--cache-dir", first, "--cache-shared-budget", "1GiB"], 2, "--cache-shared"), (["--cache-dir", first, "--cache-shared", second], 1, "another directory"),
+                                  (["--cache-dir", "s3://b/p", "--cache-shared", first], 2, "object storage")):
+            told = e2e.run("serve", e2e.TINY, "--threads", "1", *flags)
+            self.assertEqual((told.returncode, what in told.stderr), (code, True), told.stderr)
+
+
 class Redis:
     """A real redis-server on a free port; also killed, stopped and fed."""
 
@@ -445,6 +510,33 @@ class ObjectStoreTest(CacheCase):
         self.assertEqual(json.loads(e2e.run("cache", "stat", self.dir, "--json").stdout)["blocks"], 0)
         told = e2e.run("serve", e2e.TINY, "--threads", "1", "--cache-dir", self.dir)
         self.assertEqual((told.returncode, "--cache-budget" in told.stderr), (2, True), told.stderr)
+
+    def test_a_local_directory_in_front(self):
+        local = os.path.join(self.folder, "local")
+
+        def start():
+            server = e2e.Server(e2e.TINY, "--cache-dir", local, "--cache-budget", "16MiB", "--cache-shared", self.dir, "--cache-shared-budget", "64MiB")
+            self.servers.append(server)
+            return server
+
+        server = start()
+        for n in range(3):
+            self.check(server, n)
+        server.end()
+        shutil.rmtree(local)
+        server = start()
+        self.assertGreater(self.check(server, 0)[1]["shared"], 100)
+        server.end()
+        for mode in ("refuse", "hang"):
+            server = start()
+            self.proxy.mode = mode
+            self.assertGreater(self.check(server, 0)[1]["disk"], 100)
+            self.check(server, 1)
+            self.check(server, 2, mode)
+            self.proxy.mode = "pass"
+            server.end()
+        self.proxy.mode = "refuse"
+        self.assertGreater(self.check(start(), 0)[1]["disk"], 100)
 
     def test_a_network_that_fails_changes_no_token(self):
         server = self.start()

@@ -55,6 +55,22 @@ inline std::vector<BlockKey> chain_of(int32_t number, size_t count) {
   return keys;
 }
 
+// Fetches a chain and compares every block that comes; returns how many came. tiers: of each.
+inline size_t fetch_all(BlockStore& store, const StoreTag& tag, std::span<const BlockKey> chain, std::vector<Tier>* tiers = nullptr, int64_t num_bytes = kBlockBytes) {
+  const std::unique_ptr<BlockFetch> fetch = store.fetch(tag, chain, nullptr);
+  size_t count = 0;
+  for (; fetch->state() == BlockFetch::State::kReady; fetch->pop(), ++count) {
+    const BlockFetch::Block block = fetch->front();
+    const std::string expected = rows_of(chain[count], num_bytes);
+    EXPECT_EQ(block.rows.size(), expected.size());
+    EXPECT_EQ(std::memcmp(block.rows.data(), expected.data(), expected.size()), 0) << "a wrong block was served";
+    if (tiers != nullptr) tiers->push_back(block.tier);
+  }
+  EXPECT_EQ(fetch->state(), BlockFetch::State::kEnded);
+  fetch->give_up();
+  return count;
+}
+
 struct StoreWorld {
   std::shared_ptr<io::MemoryDisk> disk = std::make_shared<io::MemoryDisk>();
   std::shared_ptr<ManualTime> time = std::make_shared<ManualTime>();
@@ -110,20 +126,10 @@ struct StoreWorld {
   }
   bool knows(const BlockKey& key) { return known({&key, 1}) == 1; }
 
-  // Fetches a chain and compares every block that comes; returns how many came.
-  size_t get(std::span<const BlockKey> chain, Tier* tier = nullptr) {
-    const std::unique_ptr<BlockFetch> fetch = store->fetch(chain, nullptr);
-    size_t count = 0;
-    while (fetch->state() == BlockFetch::State::kReady) {
-      const BlockFetch::Block block = fetch->front();
-      const std::string expected = rows_of(chain[count], options.block_bytes);
-      EXPECT_EQ(block.rows.size(), expected.size());
-      EXPECT_EQ(std::memcmp(block.rows.data(), expected.data(), expected.size()), 0) << "a wrong block was served";
-      if (tier != nullptr) *tier = block.tier;
-      fetch->pop();
-      count += 1;
-    }
-    EXPECT_EQ(fetch->state(), BlockFetch::State::kEnded);
+  size_t get(std::span<const BlockKey> chain, Tier* tier = nullptr) {  // tier: of the last
+    std::vector<Tier> tiers;
+    const size_t count = fetch_all(*store, tag(), chain, &tiers, options.block_bytes);
+    if (tier != nullptr && count > 0) *tier = tiers.back();
     return count;
   }
   bool gets(const BlockKey& key) { return get({&key, 1}) == 1; }
