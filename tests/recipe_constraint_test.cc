@@ -246,6 +246,23 @@ TEST(RecipeConstraint, AForcedCallFollowsItsToolsSchemaStrictOrNot) {
   EXPECT_EQ(ask(chat(tools), Dialect::kV4, Protocol::kChat, SchemasOf::kForcedTools).constraint.value().spec, "") << "nothing is forced";
 }
 
+// `any` of Messages has the prompt of `auto`, so the answer opens its call itself, behind the reasoning if there is some.
+TEST(RecipeConstraint, AnyCallIsACallOfTheModelsOwn) {
+  for (const bool thinking : {true, false}) {
+    const std::string body = R"({"messages":[{"role":"user","content":"x"}],"tools":[{"name":"f","input_schema":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}}],
+      "tool_choice":{"type":"any","disable_parallel_tool_use":true},"thinking":{"type":")" + std::string(thinking ? "adaptive" : "disabled") + R"("}})";
+    const Asked asked = ask(body, Dialect::kV4, Protocol::kMessages, SchemasOf::kForcedTools);
+    const TokenId end = *model_of(Dialect::kV4).tokenizer->special_id("</think>");
+    EXPECT_EQ(asked.constraint.value().begins_after, thinking ? end : -1);
+    Sampled sampled(asked.constraint->spec);
+    const std::string call = "<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"n\" string=\"false\">3</｜DSML｜parameter>\n</｜DSML｜invoke>\n";
+    EXPECT_TRUE(sampled.accepts("\n\n<｜DSML｜tool_calls>\n" + call + "</｜DSML｜tool_calls>"));
+    EXPECT_FALSE(sampled.accepts("\n\n<｜DSML｜tool_calls>\n" + call + call + "</｜DSML｜tool_calls>"));
+    EXPECT_FALSE(sampled.accepts("text"));
+    EXPECT_FALSE(sampled.accepts(""));
+  }
+}
+
 TEST(RecipeConstraint, AResponseFormatBesideToolsIsOneOrTheOther) {
   const Asked asked = ask(chat(std::string(kTools) + R"(,"response_format":{"type":"json_object"})"), Dialect::kV4);
   Sampled sampled(asked.constraint.value().spec);

@@ -15,7 +15,7 @@ Error invalid(std::string message) { return {Code::kInvalidArgument, std::move(m
 
 bool constrains_calls(const Conversation& conversation, Dialect dialect) {
   if (dialect == Dialect::kTemplate || !conversation.tools_active()) return false;
-  return conversation.tool_choice == ToolChoice::kRequired ||
+  return conversation.demands_call() ||
          std::any_of(conversation.tools.begin(), conversation.tools.end(), [](const ToolDefinition& tool) { return tool.strict.value_or(false); });
 }
 
@@ -48,7 +48,8 @@ Result<std::string> spec_of(const ParsedRequest& request, const AnswerSyntax& sy
                             .dsml = *dsml,
                             .opened = syntax.start == AnswerSyntax::Start::kToolCalls,
                             .single_call = request.options.single_tool_call,
-                            .all_by_schema = schemas == SchemasOf::kForcedTools && conversation->tool_choice == ToolChoice::kRequired,
+                            .only_calls = conversation->demands_call(),
+                            .all_by_schema = schemas == SchemasOf::kForcedTools && conversation->demands_call(),
                             .answer = schema ? &*schema : nullptr});
 }
 

@@ -58,8 +58,9 @@ struct ToolDefinition {
                                   // null: to be made from the fields above
 };
 
-// kNone: the tools are in the conversation but not in the prompt. A named tool is kRequired with that tool alone in `tools`.
-enum class ToolChoice : uint8_t { kAuto, kNone, kRequired };
+// kNone: the tools are in the conversation but not in the prompt. kRequired: the prompt opens a call; a named tool is that with the tool alone in
+// `tools`. kAny: a call has to come, but the prompt is that of kAuto, and the model may reason first.
+enum class ToolChoice : uint8_t { kAuto, kNone, kRequired, kAny };
 
 // kXHigh exists because clients name it; its prompt is that of kHigh.
 enum class Effort : uint8_t { kUnset, kLow, kHigh, kXHigh, kMax };
@@ -90,6 +91,7 @@ struct Conversation {
   boost::json::object template_kwargs;   // chat_template_kwargs of the request; keys that the renderer sets itself are refused
 
   bool tools_active() const { return tool_choice != ToolChoice::kNone && !tools.empty(); }
+  bool demands_call() const { return tool_choice == ToolChoice::kRequired || tool_choice == ToolChoice::kAny; }
 };
 
 }  // namespace deepinfer::recipe

@@ -337,7 +337,8 @@ void read_tool_choice(FieldReader& fields, const RequestContext& context, Parsed
   if (fields.failed()) return;
   if (type.empty()) return inner.fail("type", "tool_choice.type is missing");
   if (type == "none") out.tool_choice = ToolChoice::kNone;
-  if (type != "tool") return;  // `any` is a wish that the model's own service, too, leaves to the model
+  if (type == "any") return demand_call(fields, context.options, out);
+  if (type != "tool") return;
   if (name == nullptr || name->empty()) return inner.fail("name", "tool_choice.name is missing");
   force_tools(fields, *name, context.options, out);
 }

@@ -108,16 +108,23 @@ void add_tool(FieldReader& fields, ToolDefinition tool, const json::object* para
   tools.push_back(std::move(tool));
 }
 
-void force_tools(FieldReader& fields, std::string_view name, const OptionsContext& context, Conversation& conversation) {
+void demand_call(FieldReader& fields, const OptionsContext& context, Conversation& conversation) {
   constexpr std::string_view kKey = "tool_choice";
   if (fields.failed()) return;
   if (conversation.tools.empty()) return fields.fail(kKey, "this tool_choice needs tools");
+  // What calls look like is known of DeepSeek's own dialects only.
+  if (context.dialect == Dialect::kTemplate) return fields.fail(kKey, "this tool_choice is not supported by this model yet; use none or auto");
+  conversation.tool_choice = ToolChoice::kAny;
+}
+
+void force_tools(FieldReader& fields, std::string_view name, const OptionsContext& context, Conversation& conversation) {
+  constexpr std::string_view kKey = "tool_choice";
+  demand_call(fields, context, conversation);
+  if (fields.failed()) return;
   if (!name.empty()) {
     std::erase_if(conversation.tools, [&](const ToolDefinition& tool) { return tool.name != name; });
     if (conversation.tools.empty()) return fields.fail(kKey, fmt::format("tool_choice names the tool \"{}\", which is not declared", quotable(name)));
   }
-  // Only a prompt that ends inside an opened call forces one, and only DeepSeek's own dialects know how to open it.
-  if (context.dialect == Dialect::kTemplate) return fields.fail(kKey, "this tool_choice is not supported by this model yet; use none or auto");
   if (conversation.thinking.value_or(true)) return fields.fail(kKey, "Thinking mode does not support this tool_choice");
   conversation.tool_choice = ToolChoice::kRequired;
 }

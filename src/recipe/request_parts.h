@@ -49,6 +49,8 @@ void add_tool(FieldReader& fields, ToolDefinition tool, const boost::json::objec
 // Where a tool has to be called: leaves only `name` if it is not empty. Reports what cannot be: no tools, no such tool, thinking is on,
 // a model whose hand nothing here can force.
 void force_tools(FieldReader& fields, std::string_view name, const OptionsContext& context, Conversation& conversation);
+// Where some tool has to be called, thinking or not. Reports what cannot be: no tools, a model whose calls are not known.
+void demand_call(FieldReader& fields, const OptionsContext& context, Conversation& conversation);
 
 constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"};
 // "none" turns thinking off. Empty: nothing.

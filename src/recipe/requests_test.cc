@@ -238,6 +238,15 @@ TEST(ResponsesRequests, SealedReasoningComesBack) {
   EXPECT_EQ(with(R"({"type":"reasoning","summary":[],"encrypted_content":"bad"})").problem.param, "input[1].encrypted_content");
 }
 
+TEST(MessagesRequests, AnyToolIsDemandedWithOrWithoutThinking) {
+  const std::string user = R"("messages":[{"role":"user","content":"q"}],"tool_choice":{"type":"any"})", tools = R"(,"tools":[{"name":"f","input_schema":{"type":"object"}}])";
+  for (const char* thinking : {"", R"(,"thinking":{"type":"disabled"})"}) {
+    EXPECT_EQ(messages(user + tools + thinking).conversation().tool_choice, ToolChoice::kAny);
+    EXPECT_EQ(messages(user + thinking).problem.param, "tool_choice") << "there is no tool";
+    EXPECT_EQ(messages(user + tools + thinking, context_of(Dialect::kTemplate)).problem.param, "tool_choice") << "what its calls look like is not known";
+  }
+}
+
 TEST(MessagesRequests, BlocksBecomeTurns) {
   const char* body = R"("system":[{"type":"text","text":"x-anthropic-billing-header: v=1;"},{"type":"text","text":"S"}],"messages":[{"role":"user","content":"q"},
     {"role":"assistant","content":[{"type":"thinking","thinking":"t1","signature":"?"},{"type":"thinking","thinking":"t2","signature":""},{"type":"text","text":"L"},

@@ -34,6 +34,8 @@ class Writer {
     const std::string opening = fmt::format(R"({} {} "\n<")", mark_, quoted(fmt::format("{}>", wanted_.names.block)));
     if (wanted_.opened) {
       grammar_ = fmt::format("start: \"<\" {}\n", rest);
+    } else if (wanted_.only_calls) {
+      grammar_ = fmt::format("start: \"\\n\\n<\" {} {}\n", opening, rest);
     } else if (wanted_.answer != nullptr) {
       add_schema("answer", *wanted_.answer, "the response format");
       grammar_ = fmt::format("start: @answer | \"\\n\\n<\" {} {}\n", opening, rest);

@@ -23,6 +23,7 @@ struct ToolGrammar {
   TokenId dsml = -1;                       // the marker's control token
   bool opened = false;                     // the prompt ends behind the opening of the block: calls are all there is
   bool single_call = false;
+  bool only_calls = false;                 // no answer without one, and no text in front
   bool all_by_schema = false;              // tools that are not strict, too
   const boost::json::value* answer = nullptr;  // schema of an answer without calls; null: any text, also in front of calls
 };
