@@ -21,6 +21,11 @@ class ClientOfTinyModelTest(unittest.TestCase):
         run_suite(self, e2e.TINY)
 
 
+class ClientOfNanoTest(unittest.TestCase):
+    def test_suite(self):
+        run_suite(self, e2e.NANO)
+
+
 class ClientOfRealModelTest(unittest.TestCase):
     @e2e.needs(e2e.SMOLLM2)
     def test_suite(self):

@@ -95,3 +95,10 @@ def speaks_dsml(model):
     """Tests of tools and of thinking on demand are for the scripted model of a DeepSeek dialect."""
     if model != "scripted-v4.1":
         pytest.skip("needs the scripted model of dialect v4.1")
+
+
+@pytest.fixture(scope="session")
+def real_dsml(model):
+    """Tests of any answer that a model of dialect v4.1 may give: of models/nano."""
+    if model != "nano":
+        pytest.skip("needs models/nano")

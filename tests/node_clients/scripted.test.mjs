@@ -1,6 +1,5 @@
 // What applications do with the official Node clients and the AI SDK, on all three protocols, with the scripted model of dialect v4.1.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
 import { after, before, test } from "node:test";
 import Anthropic from "@anthropic-ai/sdk";
 import { createAnthropic } from "@ai-sdk/anthropic";
@@ -9,6 +8,7 @@ import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateObject, generateText, stepCountIs, streamObject, streamText, tool } from "ai";
 import OpenAI from "openai";
 import { z } from "zod";
+import { start, stop } from "./server.mjs";
 
 const MODEL = "scripted-v4.1";
 const SCHEMA = { type: "object", properties: { city: { type: "string" }, days: { type: "integer" } }, required: ["city"] };
@@ -16,28 +16,12 @@ const CHAT_TOOL = { type: "function", function: { name: "get_weather", descripti
 const FINAL = "It is sunny in Paris and rainy in Rome.";
 const CITIES = [{ city: "Paris", days: 2 }, { city: "Rome" }];
 
-const servers = [];
 let url, forgetful;  // of a server that keeps responses, and of one that keeps none
-
-async function start(...more) {
-  const [program, ...args] = process.env.SERVER_COMMAND.split(" ");
-  const server = spawn(program, [...args, ...more], { stdio: ["pipe", "pipe", "inherit"] });
-  servers.push(server);
-  return new Promise((resolve, reject) => {
-    let seen = "";
-    server.stdout.on("data", (chunk) => {
-      seen += chunk;
-      const match = seen.match(/https?:\/\/[\w.-]+:\d+/);
-      if (match) resolve(match[0]);
-    });
-    server.on("exit", (code) => reject(new Error(`the server ended with ${code}: ${seen}`)));
-  });
-}
 before(async () => {
   url = await start("--keep");
   forgetful = await start();
 });
-after(() => servers.forEach((server) => server.stdin.end()));
+after(stop);
 
 const openai = () => new OpenAI({ baseURL: `${url}/v1`, apiKey: "unused", maxRetries: 0 });
 const claude = () => new Anthropic({ baseURL: url, apiKey: "unused", maxRetries: 0 });
