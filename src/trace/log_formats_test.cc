@@ -1,6 +1,8 @@
 // The same conversations as each tool writes them give the same figures; and those figures are what a direct count says.
 #include "audit_fixture.h"
 
+#include <functional>
+
 #include <zlib.h>
 #include <zstd.h>
 
@@ -569,6 +571,57 @@ TEST_F(LogFormats, AForcedFormatThatTheLogDoesNotHaveSaysSo) {
     num_refused += 1;
   }
   EXPECT_GE(num_refused, 7);
+}
+
+// Calls visit with every copy of a value in which one field, at any depth, has another name or is null.
+void without_each_field(const json::value& value, const std::function<void(const json::value&)>& visit) {
+  if (const auto* list = value.if_array()) {
+    for (size_t i = 0; i < list->size(); ++i) {
+      without_each_field((*list)[i], [&](const json::value& element) {
+        json::array copy = *list;
+        copy[i] = element;
+        visit(copy);
+      });
+    }
+  }
+  if (const auto* object = value.if_object()) {
+    for (const auto& [key, field] : *object) {
+      json::object copy = *object;
+      copy.erase(key);
+      copy["another"] = field;
+      visit(copy);
+      copy = *object;
+      copy[key] = nullptr;
+      visit(copy);
+      without_each_field(field, [&, name = std::string(key)](const json::value& changed) {
+        json::object deep = *object;
+        deep[name] = changed;
+        visit(deep);
+      });
+    }
+  }
+}
+
+// Forced into any format, nothing that its shape promises can be relied on.
+TEST(LogParser, AForcedFormatMayLackAnyField) {
+  const std::vector<Request> all = requests(talks(true));
+  std::vector<json::value> lines;
+  for (const auto& [name, writer] : kWriters) lines.push_back(writer(all[0]));
+  lines.push_back(json::object{{"log", json::object{{"entries", json::array{har_entry(all[0])}}}}});
+  size_t num_parsed = 0;
+  for (int i = 0; i < kNumLogFormats; ++i) {
+    LogParser parser({.format = static_cast<LogFormat>(i)});
+    for (const json::value& line : lines) {
+      without_each_field(line, [&](const json::value& changed) {
+        std::string text = json::serialize(changed);
+        const size_t size = text.size();
+        text.append(simdjson::SIMDJSON_PADDING, ' ');
+        std::vector<LogRecord> records;
+        num_parsed += !parser.parse(std::string_view(text).substr(0, size), records);
+      });
+    }
+  }
+  EXPECT_GT(num_parsed, 100u);
 }
 
 // A session whose first lines are of kinds that nobody knows yet is one when it is called one.

@@ -542,7 +542,8 @@ void LogParser::append_span_events(const MaybeJson& events, recipe::Conversation
 std::optional<Skip> LogParser::parse_har(const Json& har, std::vector<LogRecord>& out) {
   simdjson::dom::array entries;
   std::optional<Skip> skip = Skip::kNoRequest;
-  if (member_at(har, "log.entries")->get(entries) != simdjson::SUCCESS) return skip;
+  const MaybeJson list = member_at(har, "log.entries");
+  if (!list || list->get(entries) != simdjson::SUCCESS) return skip;
   for (const Json entry : entries) {
     num_inner_ = 0;
     if (!parse_har_entry(entry, out)) skip.reset();
