@@ -593,6 +593,39 @@ TEST(EngineWithStore, AHangingSharedStoreCostsItsOwnBlocksAlone) {
   second.stop();  // before what its threads may still look at goes
 }
 
+// Each store by its own rate: what lies nearby is fetched, what the slow network would have to bring is computed.
+TEST(EngineWithStore, ASlowSharedStoreIsPricedByItself) {
+  Machine first, second;
+  first.shared_disk = second.shared_disk = std::make_shared<io::MemoryDisk>();
+  first.start();
+  const Request slow = kept_request(13, 2, 50), whole = kept_request(400, 8);  // three blocks: a low rate
+  Request beginning = whole;
+  beginning.prompt.resize(201);
+  first.answer(slow);
+  const ChoiceResult cold = first.answer(whole);
+  first.stop();
+  second.start();
+  EXPECT_EQ(second.answer(beginning).usage.shared_tokens, 200);
+  second.store->flush();
+  second.start();
+  second.answer(kept_request(300, 2, 30));  // so that the speed of prefill is known
+  second.shared_disk->set_fault([](const Access& access) -> Result<> {
+    if (access.op == Op::kRead && access.path.ends_with(".seg")) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    return {};
+  });
+  EXPECT_EQ(second.answer(slow).usage.shared_tokens, 0) << "late";
+  ASSERT_TRUE(eventually([&] { return second.store->shared_stats().read_bytes > 0; })) << "now its rate is known too";
+  const ChoiceResult priced = second.answer(whole);
+  EXPECT_TRUE(priced.same_output(cold));
+  EXPECT_EQ(priced.usage.disk_tokens, 200);
+  EXPECT_EQ(priced.usage.match.tokens, 396);
+  EXPECT_EQ(priced.usage.match.missed, CacheMiss::kPriced);
+  EXPECT_EQ(second.store->shared_stats().missed_blocks[static_cast<size_t>(CacheMiss::kPriced)], 49u);
+  EXPECT_EQ(second.store->stats().missed_blocks[static_cast<size_t>(CacheMiss::kPriced)], 0u);
+  second.shared_disk->set_fault(nullptr);
+  second.stop();
+}
+
 // Restarts, shared prefixes, a pool that is too small, and disks that err, tear and rot at random: every answer is the cold one.
 void expect_faults_change_no_token(bool two_stores) {
   std::vector<Request> requests;
