@@ -563,7 +563,7 @@ class KillTest(CacheCase):
         hits = 0
         for _ in range(KILL_ROUNDS):
             server = self.start()
-            hits += self.check(server, rng.randrange(6))[1]["disk"]
+            hits += self.hits(server, rng.randrange(6))
 
             def load(number):
                 with contextlib.suppress(OSError, Exception):
@@ -580,10 +580,35 @@ class KillTest(CacheCase):
             self.servers.remove(server)
         server = self.start()
         for n in range(6):
-            hits += self.check(server, n)[1]["disk"]
+            hits += self.hits(server, n)
         self.assertGreater(hits, 100)
-        told = e2e.run("cache", "verify", self.dir, "--json")
-        self.assertEqual(json.loads(told.stdout)["bad_blocks"], 0, told.stdout)
+        for directory in self.directories():
+            told = e2e.run("cache", "verify", directory, "--json")
+            self.assertEqual(json.loads(told.stdout)["bad_blocks"], 0, told.stdout)
+
+    def hits(self, server, number):
+        tiers = self.check(server, number)[1]
+        return tiers["disk"] + tiers["shared"]
+
+    def directories(self):
+        return [self.dir]
+
+
+class TwoStoresKillTest(KillTest):
+    """The same with a shared directory behind; every second machine is new, and finds what its predecessors computed there."""
+
+    def start(self, *flags):
+        if self.num_starts % 2 == 1:
+            shutil.rmtree(self.dir, ignore_errors=True)
+        self.num_starts += 1
+        return super().start("--cache-shared", self.directories()[1], "--cache-shared-budget", "64MiB", *flags)
+
+    def setUp(self):
+        super().setUp()
+        self.num_starts = 0
+
+    def directories(self):
+        return [self.dir, os.path.join(self.folder, "shared")]
 
 
 if __name__ == "__main__":
