@@ -16,7 +16,12 @@
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
 #include <charconv>
+#include <chrono>
+#include <future>
+#include <memory>
 #include <optional>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "api/transport.h"
@@ -32,7 +37,12 @@ struct Url {
   std::string host, port, target;
 };
 
+using Addresses = std::vector<asio::ip::address>;
+
 Error invalid(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
+Error too_late(const ImageFetchOptions& options) {
+  return {Code::kDeadlineExceeded, fmt::format("the image could not be fetched within {} ms", options.timeout.count())};
+}
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -106,28 +116,40 @@ asio::awaitable<Result<std::string>> exchange(Stream& stream, const Url& url, co
   co_return body_of(parser, read_error, options);
 }
 
+// Where a name leads, of what is allowed.
+Result<Addresses> find_addresses(const Url& url, const ImageFetchOptions& options, std::chrono::steady_clock::time_point deadline) {
+  auto promise = std::make_shared<std::promise<HostAddresses>>();
+  std::future<HostAddresses> answer = promise->get_future();
+  try {
+    std::thread([promise = std::move(promise), look_up = options.look_up, host = url.host] { promise->set_value(look_up(host)); }).detach();
+  } catch (const std::system_error&) {
+    return Error{Code::kUnavailable, "there is no thread to look a host up"};
+  }
+  if (answer.wait_until(deadline) != std::future_status::ready) return too_late(options);
+  HostAddresses host = answer.get();
+  if (host.found.empty()) return Error{Code::kIo, fmt::format("the image could not be fetched: {}: {}", url.host, host.error)};
+  std::erase_if(host.found, [&](const asio::ip::address& address) { return !options.allows(address); });
+  if (host.found.empty()) return invalid(fmt::format("the image could not be fetched: {} has no public address", url.host));
+  return std::move(host.found);
+}
+
 // Connects to the addresses that were checked, not to the name again: a second look-up could lead elsewhere.
-asio::awaitable<Result<Tcp::socket>> connect(const Url& url, const ImageFetchOptions& options) {
+asio::awaitable<Result<Tcp::socket>> connect(const Url& url, const Addresses& addresses) {
   const auto executor = co_await asio::this_coro::executor;
-  Tcp::resolver resolver(executor);
-  auto [resolve_error, found] = co_await resolver.async_resolve(url.host, url.port, Tcp::resolver::numeric_service, kAwait);
-  if (resolve_error) co_return Error{Code::kIo, fmt::format("the image could not be fetched: {}: {}", url.host, resolve_error.message())};
+  uint16_t port = 0;
+  std::from_chars(url.port.data(), url.port.data() + url.port.size(), port);
   error_code last;
-  bool any = false;
-  for (const auto& entry : found) {
-    if (!options.allows(entry.endpoint().address())) continue;
-    any = true;
+  for (const asio::ip::address& address : addresses) {
     Tcp::socket socket(executor);
-    auto [connect_error] = co_await socket.async_connect(entry.endpoint(), kAwait);
+    auto [connect_error] = co_await socket.async_connect(Tcp::endpoint(address, port), kAwait);
     if (!connect_error) co_return std::move(socket);
     last = connect_error;
   }
-  if (!any) co_return invalid(fmt::format("the image could not be fetched: {} has no public address", url.host));
   co_return Error{Code::kIo, fmt::format("the image could not be fetched: {}: {}", url.host, last.message())};
 }
 
-asio::awaitable<Result<std::string>> fetch(const Url& url, const ImageFetchOptions& options) {
-  Result<Tcp::socket> connected = co_await connect(url, options);
+asio::awaitable<Result<std::string>> fetch(const Url& url, const Addresses& addresses, const ImageFetchOptions& options) {
+  Result<Tcp::socket> connected = co_await connect(url, addresses);
   if (!connected) co_return connected.error();
   if (!url.tls) co_return co_await exchange(*connected, url, options);
   asio::ssl::context tls(asio::ssl::context::tls_client);
@@ -142,8 +164,8 @@ asio::awaitable<Result<std::string>> fetch(const Url& url, const ImageFetchOptio
   co_return co_await exchange(stream, url, options);
 }
 
-asio::awaitable<void> fetch_into(const Url& url, const ImageFetchOptions& options, Result<std::string>& out) {
-  Result<std::string> got = co_await fetch(url, options);
+asio::awaitable<void> fetch_into(const Url& url, const Addresses& addresses, const ImageFetchOptions& options, Result<std::string>& out) {
+  Result<std::string> got = co_await fetch(url, addresses, options);
   out = std::move(got);
 }
 
@@ -176,16 +198,28 @@ bool is_public_v6(const asio::ip::address_v6& address) {
 
 bool is_public_address(const asio::ip::address& address) { return address.is_v4() ? is_public_v4(address.to_v4()) : is_public_v6(address.to_v6()); }
 
+HostAddresses look_up_host(const std::string& host) {
+  asio::io_context context(1);
+  Tcp::resolver resolver(context);
+  error_code error;
+  HostAddresses out;
+  for (const auto& entry : resolver.resolve(host, "", error)) out.found.push_back(entry.endpoint().address());
+  if (error) out.error = error.message();
+  return out;
+}
+
 Result<std::string> fetch_image(std::string_view text, const ImageFetchOptions& options) {
   const std::optional<Url> url = parse_url(text);
   if (!url) return invalid("the image's URL is not http://HOST/… or https://HOST/…");
   if (!is_listed(*url, options.hosts)) return invalid(fmt::format("images of {} are not fetched here", url->host));
-  Result<std::string> out = Error{Code::kDeadlineExceeded, fmt::format("the image could not be fetched within {} ms", options.timeout.count())};
+  const auto deadline = std::chrono::steady_clock::now() + options.timeout;
+  DI_TRY(const Addresses addresses, find_addresses(*url, options, deadline));
+  Result<std::string> out = too_late(options);
   asio::io_context context(1);
-  asio::co_spawn(context, fetch_into(*url, options, out), [&out](const std::exception_ptr& thrown) {
+  asio::co_spawn(context, fetch_into(*url, addresses, options, out), [&out](const std::exception_ptr& thrown) {
     if (thrown) out = Error{Code::kInternal, "the image could not be fetched"};
   });
-  context.run_for(options.timeout);  // what has not ended by then is destroyed with the context
+  context.run_until(deadline);  // what has not ended by then is destroyed with the context
   return out;
 }
 

@@ -93,6 +93,19 @@ std::string answer_of(std::string_view status, std::string_view body, std::strin
 
 ImageFetchOptions from(const CannedServer& server) { return {.hosts = {server.host()}, .max_bytes = 1000, .timeout = 5000ms, .allows = anywhere}; }
 
+TEST(ImageFetch, ANameThatTakesLongIsNotWaitedFor) {
+  ImageFetchOptions options{.hosts = {"slow.example"}, .timeout = 50ms, .allows = anywhere, .look_up = [](const std::string&) {
+    std::this_thread::sleep_for(2s);
+    return HostAddresses();
+  }};
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(fetch_image("https://slow.example/a.png", options).error().code, Code::kDeadlineExceeded);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 1500ms);
+  options.timeout = 10s;
+  options.look_up = [](const std::string&) { return HostAddresses{.found = {}, .error = "no such host"}; };
+  EXPECT_EQ(fetch_image("https://slow.example/a.png", options).error().message, "the image could not be fetched: slow.example: no such host");
+}
+
 TEST(ImageFetch, BringsTheBytes) {
   const CannedServer server(answer_of("200 OK", "picture"));
   const Result<std::string> got = fetch_image("http://" + server.host() + "/a/b.png?size=1#part", from(server));
