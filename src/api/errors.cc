@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "recipe/answer.h"
+
 namespace deepinfer::api {
 namespace {
 
@@ -46,10 +48,11 @@ std::string anthropic_message(const ApiError& error) {
 }
 
 boost::json::object anthropic_json(const ApiError& error, std::string_view request_id) {
-  boost::json::object inner{{"type", anthropic_type(error)}, {"message", anthropic_message(error)}};
+  boost::json::object out = recipe::messages_error_json(anthropic_type(error), anthropic_message(error));
   // By this code clients know that they have to go on without one.
-  if (error.param == "thread") inner["details"] = boost::json::object{{"error_code", "thread_unsupported_request"}};
-  return {{"type", "error"}, {"error", std::move(inner)}, {"request_id", request_id}};
+  if (error.param == "thread") out["error"].get_object()["details"] = boost::json::object{{"error_code", "thread_unsupported_request"}};
+  out["request_id"] = request_id;
+  return out;
 }
 
 }  // namespace
@@ -60,18 +63,11 @@ int error_status(const ApiError& error, ErrorShape shape) {
 
 boost::json::object error_json(const ApiError& error, ErrorShape shape, std::string_view request_id) {
   if (shape == ErrorShape::kAnthropic) return anthropic_json(error, request_id);
-  boost::json::object inner;
-  inner["message"] = error.message;
-  inner["type"] = error.type;
-  if (error.param.empty()) {
-    inner["param"] = nullptr;
-  } else {
-    inner["param"] = error.param;
-  }
-  inner["code"] = error.code;
+  boost::json::object out = recipe::openai_error_json(error.type, error.code, error.message, error.param);
+  boost::json::object& inner = out["error"].get_object();
   if (error.num_prompt_tokens) inner["n_prompt_tokens"] = *error.num_prompt_tokens;
   if (error.max_context) inner["n_ctx"] = *error.max_context;
-  return {{"error", std::move(inner)}};
+  return out;
 }
 
 ApiError bad_request(std::string message, std::string param) {

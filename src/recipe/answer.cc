@@ -80,6 +80,15 @@ void append_sse(std::string_view event, const json::object& data, std::string& o
   append_sse(data, out);
 }
 
+json::object openai_error_json(std::string_view type, std::string_view code, std::string_view message, std::string_view param) {
+  json::object inner{{"message", message}, {"type", type}, {"param", param.empty() ? json::value() : json::value(param)}, {"code", code}};
+  return {{"error", std::move(inner)}};
+}
+
+json::object messages_error_json(std::string_view type, std::string_view message) {
+  return {{"type", "error"}, {"error", json::object{{"type", type}, {"message", message}}}};
+}
+
 json::object usage_json(const Usage& usage, int32_t reasoning_tokens) {
   json::object out;
   out["prompt_tokens"] = usage.prompt_tokens;

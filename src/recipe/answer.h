@@ -57,8 +57,8 @@ class Answer {
   virtual void fail_stream(const boost::json::object& error, std::string_view message, std::string& out) = 0;
   // Streams: what shows a silent client that the answer is being made.
   virtual std::string_view keep_alive() const;
-  // After finished(), also of a stream: the whole answer.
-  virtual boost::json::object body() const = 0;
+  // After finished(), also of a stream: the whole answer, JSON.
+  virtual std::string body() const = 0;
 
   // Summed over the choices so far; the prompt counts once.
   const Usage& usage() const { return usage_; }
@@ -102,6 +102,10 @@ void append_sse(const boost::json::object& data, std::string& out);
 void append_sse(std::string_view event, const boost::json::object& data, std::string& out);
 constexpr std::string_view kSseDone = "data: [DONE]\n\n";
 constexpr std::string_view kSseKeepAlive = ": keep-alive\n\n";
+
+// What is wrong, in the shape that OpenAI's clients read, and in that of Messages. An empty param is null.
+boost::json::object openai_error_json(std::string_view type, std::string_view code, std::string_view message, std::string_view param = "");
+boost::json::object messages_error_json(std::string_view type, std::string_view message);
 
 boost::json::object usage_json(const Usage& usage, int32_t reasoning_tokens);  // of Chat and text completions
 // A token as clients see it in logprobs: {token, logprob, bytes}. JSON has no -inf; the field's word for it is -9999.

@@ -62,8 +62,8 @@ TEST(Answer, ACancelIsAFaultUnlessTheClientAskedForIt) {
     EXPECT_EQ(answer->failed(), !asked);
     if (!asked) continue;
     answer->end_stream(out);
-    EXPECT_EQ(answer->body().at("status"), "cancelled");
-    EXPECT_EQ(answer->body().at("output").at(0).at("status"), "incomplete");
+    EXPECT_EQ(json::parse(answer->body()).at("status"), "cancelled");
+    EXPECT_EQ(json::parse(answer->body()).at("output").at(0).at("status"), "incomplete");
     EXPECT_EQ(answer->finish_reason(), "cancelled");
     EXPECT_EQ(frames_of(out).back().event, "response.incomplete");
   }
@@ -101,7 +101,25 @@ TEST(Answer, ReasoningIsSealedOnlyWhenAsked) {
   answer->on_output(0, {.kind = Kind::kReasoning, .text = "Hm"}, out);
   answer->on_output(0, {.kind = Kind::kReasoning, .text = "m."}, out);
   answer->on_output(0, finished(FinishReason::kStop), out);
-  EXPECT_EQ(answer->body().at("output").at(0).at("encrypted_content"), "sealed Hmm.");
+  EXPECT_EQ(json::parse(answer->body()).at("output").at(0).at("encrypted_content"), "sealed Hmm.");
+}
+
+// Whole answers say what the pieces of a stream say: Messages shows the input as an object, but changes no digit of it.
+TEST(Answer, ArgumentsStayAsTheModelWroteThem) {
+  const FakeTokenizer tokens({});
+  const std::string deep = std::string(200, '[') + std::string(200, ']');
+  const std::string arguments = R"({"n": 123456789012345678901234567890, "x": -0.10, "a": 1e400, "deep": )" + deep + R"(, "n": 2})";
+  for (const Protocol protocol : {Protocol::kChat, Protocol::kResponses, Protocol::kMessages}) {
+    const std::unique_ptr<Answer> answer = make_answer(protocol, {.id = "x_1"}, tokens);
+    std::string out;
+    answer->on_output(0, {.kind = Kind::kCallStart, .text = "f", .call = 0}, out);
+    answer->on_output(0, {.kind = Kind::kArguments, .text = arguments.substr(0, 20), .call = 0}, out);
+    answer->on_output(0, {.kind = Kind::kArguments, .text = arguments.substr(20), .call = 0}, out);
+    answer->on_output(0, {.kind = Kind::kCallEnd, .call = 0}, out);
+    answer->on_output(0, finished(FinishReason::kStop, 1), out);
+    const std::string shown = protocol == Protocol::kMessages ? "\"input\":" + arguments + "}" : json::serialize(json::string(arguments));
+    EXPECT_NE(answer->body().find(shown), std::string::npos) << answer->body();
+  }
 }
 
 TEST(Answer, ToolsAreCalledBackByTheNamesTheClientKnows) {
@@ -115,7 +133,7 @@ TEST(Answer, ToolsAreCalledBackByTheNamesTheClientKnows) {
   answer->on_output(0, {.kind = Kind::kCallStart, .text = "other", .call = 1}, out);
   answer->on_output(0, {.kind = Kind::kCallEnd, .call = 1}, out);
   answer->on_output(0, finished(FinishReason::kStop, 2), out);
-  const json::array output = answer->body().at("output").as_array();
+  const json::array output = json::parse(answer->body()).at("output").as_array();
   ASSERT_EQ(output.size(), 2u);
   EXPECT_EQ(output[0].at("name"), "n");
   EXPECT_EQ(output[0].at("namespace"), "ns");

@@ -99,8 +99,7 @@ Result<std::unique_ptr<di_request>> parse(const di_recipe& recipe, di_protocol p
 }
 
 json::object fault_json(Protocol protocol, std::string_view message) {
-  if (protocol == Protocol::kMessages) return json::object{{"type", "error"}, {"error", json::object{{"type", "api_error"}, {"message", message}}}};
-  return json::object{{"error", json::object{{"message", message}, {"type", "internal_error"}, {"param", nullptr}, {"code", "internal_error"}}}};
+  return protocol == Protocol::kMessages ? messages_error_json("api_error", message) : openai_error_json("internal_error", "internal_error", message);
 }
 
 json::array event_json(const OutputEvent& event) {
@@ -217,7 +216,7 @@ int di_answer_stopped(const di_answer* answer) { return answer->parser.stopped()
 di_text di_answer_events(const di_answer* answer) { return text_of(answer->events); }
 di_text di_answer_frames(const di_answer* answer) { return text_of(answer->frames); }
 di_text di_answer_body(di_answer* answer) {
-  if (answer->over && !answer->answer->failed()) answer->body = json::serialize(answer->answer->body());
+  if (answer->over && !answer->answer->failed()) answer->body = answer->answer->body();
   return text_of(answer->body);
 }
 

@@ -1,5 +1,6 @@
 #include "recipe/choices_answer.h"
 
+#include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 
 namespace deepinfer::recipe {
@@ -78,13 +79,13 @@ void ChoicesAnswer::fail_stream(const json::object& error, std::string_view, std
   out += kSseDone;
 }
 
-json::object ChoicesAnswer::body() const {
+std::string ChoicesAnswer::body() const {
   json::object out = envelope();
   json::array choices;
   for (int32_t i = 0; i < info().n; ++i) choices.push_back(whole_choice(choices_[static_cast<size_t>(i)], i));
   out["choices"] = std::move(choices);
   out["usage"] = usage_json(usage(), reasoning_tokens());
-  return out;
+  return json::serialize(out);
 }
 
 }  // namespace deepinfer::recipe

@@ -9,7 +9,7 @@ class ChoicesAnswer : public Answer {
  public:
   void end_stream(std::string& out) override;
   void fail_stream(const boost::json::object& error, std::string_view message, std::string& out) override;
-  boost::json::object body() const override;
+  std::string body() const override;
   std::string_view finish_reason() const override { return choices_.front().finish_reason; }
 
  protected:

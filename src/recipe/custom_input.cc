@@ -1,7 +1,8 @@
 #include "recipe/custom_input.h"
 
-#include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
+
+#include "recipe/json_reader.h"
 
 namespace deepinfer::recipe {
 namespace json = boost::json;
@@ -52,17 +53,15 @@ void CustomInput::escape(std::string& out) {
     if (escape_.size() < 6) return;
     if (is_high(escape_) && escape_.size() < 12) return;
   }
-  boost::system::error_code error;
-  const json::value decoded = json::parse('"' + escape_ + '"', error);
-  out += error ? std::string_view("\xef\xbf\xbd") : std::string_view(decoded.get_string());
+  const std::optional<json::value> decoded = parse_json('"' + escape_ + '"');
+  out += decoded ? std::string_view(decoded->get_string()) : std::string_view("\xef\xbf\xbd");
   escape_.clear();
 }
 
 void CustomInput::finish(std::string& out) {
   if (state_ != State::kOther) return;
-  boost::system::error_code error;
-  const json::value value = json::parse(all_, error);
-  const json::value* input = !error && value.is_object() ? value.get_object().if_contains("input") : nullptr;
+  const std::optional<json::value> value = parse_json(all_);
+  const json::value* input = value && value->is_object() ? value->get_object().if_contains("input") : nullptr;
   out += input != nullptr && input->is_string() ? std::string_view(input->get_string()) : std::string_view(all_);
 }
 

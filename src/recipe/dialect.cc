@@ -1,8 +1,9 @@
 #include "recipe/dialect.h"
 
 #include <array>
-#include <boost/json/parse.hpp>
 #include <utility>
+
+#include "recipe/json_reader.h"
 
 namespace deepinfer::recipe {
 namespace json = boost::json;
@@ -24,9 +25,8 @@ bool has_dspark_key(const json::object& object) {
 }
 
 bool has_dspark_key(std::string_view config_json) {
-  json::error_code error;
-  const json::value config = json::parse(config_json, error);
-  return !error && config.is_object() && has_dspark_key(config.get_object());
+  const std::optional<json::value> config = parse_json(config_json);
+  return config && config->is_object() && has_dspark_key(config->get_object());
 }
 
 }  // namespace

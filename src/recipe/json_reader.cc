@@ -4,7 +4,7 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <boost/json/value.hpp>
+#include <boost/json/parse.hpp>
 #include <charconv>
 #include <optional>
 
@@ -144,6 +144,15 @@ void replace_lone_surrogates(std::string& text) {
     }
     at = text.find('\\', next);
   }
+}
+
+std::optional<json::value> parse_json(std::string_view text) {
+  json::parse_options options;
+  options.max_depth = 2 * kMaxJsonDepth;
+  json::error_code error;
+  json::value value = json::parse(text, error, {}, options);
+  if (error) return std::nullopt;
+  return value;
 }
 
 Result<json::object> read_json_object(std::string body) {

@@ -5,7 +5,10 @@
 #pragma once
 
 #include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 
@@ -15,6 +18,10 @@ constexpr size_t kMaxJsonDepth = 256;
 
 // Errors: kInvalidArgument, worded for the client. Takes the body by value: it is changed in place and gets simdjson's padding.
 Result<boost::json::object> read_json_object(std::string body);
+
+// A text that is not a client's body: a model's, or our own. As deep as any that was made of a body, which the library's default is not.
+// nullopt: it is no JSON.
+std::optional<boost::json::value> parse_json(std::string_view text);
 
 // Replaces escapes of lone surrogates by \ufffd, which has as many bytes. Exposed for its test.
 void replace_lone_surrogates(std::string& json);

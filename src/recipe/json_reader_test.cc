@@ -19,6 +19,18 @@ TEST(JsonReader, KeepsValuesAndKeyOrder) {
             R"({"z":1,"a":[true,false,null,-5,18446744073709551615,"x\n"],"m":{}})");
 }
 
+// What is made of a body (a schema in a constraint, a response that is kept) is read again at whatever depth it has.
+TEST(JsonReader, OwnTextsAreAsDeepAsBodies) {
+  const std::string deep = std::string(kMaxJsonDepth, '[') + "0.5" + std::string(kMaxJsonDepth, ']');
+  const std::optional<json::value> read = parse_json(R"({"schemas":[)" + deep + "]}");
+  ASSERT_TRUE(read);
+  const json::value* value = &read->at("schemas").at(0);
+  while (value->is_array()) value = &value->get_array()[0];
+  EXPECT_EQ(value->as_double(), 0.5);
+  EXPECT_FALSE(parse_json(std::string(100000, '[')));
+  EXPECT_FALSE(parse_json("{} {}"));
+}
+
 TEST(JsonReader, IntegersBeyond64BitsAreDoubles) {
   EXPECT_EQ(reread(R"({"a":18446744073709551616})"), R"({"a":1.8446744073709552E19})");
   EXPECT_EQ(reread(R"({"a":[-9223372036854775809,-9223372036854775808,123456789012345678901234567890,5]})"),

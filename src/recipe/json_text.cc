@@ -341,6 +341,15 @@ std::string format_json(const boost::json::value& value, NumberStyle style) {
   return out;
 }
 
+std::string text_with_member(const boost::json::object& object, std::string_view key, std::string_view text) {
+  std::string out = "{";
+  for (const auto& [name, value] : object) {
+    if (out.size() > 1) out += ',';
+    out.append(boost::json::serialize(name)).append(":").append(name == key ? text : std::string_view(boost::json::serialize(value)));
+  }
+  return out + '}';
+}
+
 std::optional<std::vector<JsonMember>> json_members(std::string_view json, NumberStyle style) {
   std::vector<JsonMember> out;
   if (!Reader(json, style).whole_object(out)) return std::nullopt;

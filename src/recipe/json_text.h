@@ -2,6 +2,7 @@
 // not an object model: digits of any length, and the order and first place of repeated keys, survive. Text in, text out; linear.
 #pragma once
 
+#include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 #include <cstdint>
 #include <optional>
@@ -18,6 +19,9 @@ enum class NumberStyle : uint8_t { kPython, kCompact };
 // nullopt: not one JSON value, or nested deeper than 256. Lone surrogate escapes become U+FFFD; numbers beyond a double stay as written.
 std::optional<std::string> format_json(std::string_view json, NumberStyle style);
 std::string format_json(const boost::json::value& value, NumberStyle style);
+
+// The text of an object, with `text`, which is JSON, as the value of its member `key`.
+std::string text_with_member(const boost::json::object& object, std::string_view key, std::string_view text);
 
 // A member of a JSON object: strings decoded, everything else as format_json() writes it.
 struct JsonMember {

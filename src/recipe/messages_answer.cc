@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
+
+#include "recipe/json_text.h"
 
 namespace deepinfer::recipe {
 namespace json = boost::json;
@@ -36,11 +38,10 @@ json::object messages_usage(const Usage& usage, int32_t completion_tokens) {
   return out;
 }
 
-// The arguments of a call as an object. What a limit cut in the middle is none; the stream had the pieces.
-json::object parsed(std::string_view arguments) {
-  boost::system::error_code error;
-  json::value value = json::parse(arguments, error);
-  return !error && value.is_object() ? std::move(value.get_object()) : json::object();
+// The arguments of a call as the text of an object, digit by digit what the model wrote. What a limit cut in the middle is none; the stream had
+// the pieces.
+std::string_view input_text(std::string_view arguments) {
+  return json_members(arguments, NumberStyle::kPython) ? arguments : "{}";
 }
 
 class MessagesAnswer final : public Answer {
@@ -66,14 +67,17 @@ class MessagesAnswer final : public Answer {
   void fail_stream(const json::object& error, std::string_view, std::string& out) override { append_sse("error", error, out); }
   std::string_view keep_alive() const override { return begun_ ? kPing : kSseKeepAlive; }
 
-  json::object body() const override {
+  std::string body() const override {
     json::object out = envelope();
-    json::array& content = out["content"].get_array();
-    for (const Block& block : blocks_) content.push_back(whole(block));
     out["stop_reason"] = stop_reason(ending_);
     out["stop_sequence"] = stop_sequence();
     out["usage"] = whole_usage();
-    return out;
+    std::string content;
+    for (const Block& block : blocks_) {
+      if (!content.empty()) content += ',';
+      content += block.type == Type::kToolUse ? text_with_member(whole(block), "input", input_text(block.text)) : json::serialize(whole(block));
+    }
+    return text_with_member(out, "content", '[' + content + ']');
   }
 
   std::string_view finish_reason() const override { return finished() ? stop_reason(ending_) : std::string_view(); }
@@ -126,13 +130,14 @@ class MessagesAnswer final : public Answer {
     return out;
   }
 
+  // But for the input of a call.
   json::object whole(const Block& block) const {
     switch (block.type) {
       case Type::kThinking: return {{"type", "thinking"}, {"thinking", block.text}, {"signature", info().id}};
       case Type::kText: return {{"type", "text"}, {"text", block.text}};
       case Type::kToolUse: break;
     }
-    return {{"type", "tool_use"}, {"id", block.id}, {"name", block.name}, {"input", parsed(block.text)}};
+    return {{"type", "tool_use"}, {"id", block.id}, {"name", block.name}, {"input", json::object()}};
   }
 
   // A block as it stands in content_block_start.

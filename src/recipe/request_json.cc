@@ -1,8 +1,10 @@
 #include "recipe/request_json.h"
 
 #include <boost/json/array.hpp>
-#include <boost/json/parse.hpp>
 #include <boost/json/value_from.hpp>
+
+#include "base/check.h"
+#include "recipe/json_reader.h"
 
 namespace deepinfer::recipe {
 namespace json = boost::json;
@@ -16,6 +18,7 @@ json::value or_null(const std::optional<T>& value) {
 // Enumerators in their order.
 template <class E, size_t N>
 std::string_view word(const std::string_view (&words)[N], E value) {
+  CHECK(static_cast<size_t>(value) < N);
   return words[static_cast<size_t>(value)];
 }
 
@@ -46,7 +49,7 @@ json::object response_format_json(const ResponseFormat& format) {
 
 json::object conversation_json(const Conversation& conversation) {
   constexpr std::string_view kDetails[] = {"high", "low", "original", "auto"};
-  constexpr std::string_view kChoices[] = {"auto", "none", "required"};
+  constexpr std::string_view kChoices[] = {"auto", "none", "required", "any"};
   constexpr std::string_view kEffortWords[] = {"", "low", "high", "xhigh", "max"};
   json::array messages, images, tools;
   for (const Message& message : conversation.messages) messages.push_back(message_json(message));
@@ -65,7 +68,7 @@ json::object conversation_json(const Conversation& conversation) {
 
 json::value constraint_json(const Constraint& constraint) {
   if (constraint.spec.empty()) return nullptr;
-  return json::object{{"spec", json::parse(constraint.spec)},  // our own text
+  return json::object{{"spec", parse_json(constraint.spec).value()},  // our own text
                       {"begins_after", constraint.begins_after >= 0 ? json::value(constraint.begins_after) : json::value()}};
 }
 

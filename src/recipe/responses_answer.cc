@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 #include <chrono>
 #include <optional>
@@ -49,7 +50,7 @@ class ResponsesAnswer final : public Answer {
 
   // Clients know no event of a cancelled response; it is one that is not whole.
   void end_stream(std::string& out) override {
-    send(out, status() == "completed" ? "response.completed" : "response.incomplete", {{"response", body()}});
+    send(out, status() == "completed" ? "response.completed" : "response.incomplete", {{"response", response()}});
   }
 
   void mark_unkept() override { kept_ = false; }
@@ -66,15 +67,7 @@ class ResponsesAnswer final : public Answer {
     send(out, "response.failed", {{"response", std::move(response)}});
   }
 
-  json::object body() const override {
-    json::object out = skeleton(status());
-    out["output"] = json::array(items_.begin(), items_.end());
-    if (!finished()) return out;
-    if (status() == "completed") out["completed_at"] = completed_at_;
-    if (status() == "incomplete") out["incomplete_details"] = json::object{{"reason", incomplete_reason(ending_)}};
-    out["usage"] = responses_usage(usage(), reasoning_tokens());
-    return out;
-  }
+  std::string body() const override { return json::serialize(response()); }
 
   std::string_view finish_reason() const override {
     if (!finished()) return {};
@@ -99,6 +92,16 @@ class ResponsesAnswer final : public Answer {
     if (!finished()) return "in_progress";
     if (ending_ == Ending::kCancelled) return "cancelled";
     return incomplete_reason(ending_).empty() ? "completed" : "incomplete";
+  }
+
+  json::object response() const {
+    json::object out = skeleton(status());
+    out["output"] = json::array(items_.begin(), items_.end());
+    if (!finished()) return out;
+    if (status() == "completed") out["completed_at"] = completed_at_;
+    if (status() == "incomplete") out["incomplete_details"] = json::object{{"reason", incomplete_reason(ending_)}};
+    out["usage"] = responses_usage(usage(), reasoning_tokens());
+    return out;
   }
 
   enum class Type : uint8_t { kReasoning, kMessage, kCall, kCustomCall };

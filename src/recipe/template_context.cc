@@ -3,8 +3,9 @@
 #include <array>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
+
+#include "recipe/json_reader.h"
 
 namespace deepinfer::recipe {
 namespace json = boost::json;
@@ -29,10 +30,9 @@ std::string_view role_name(Role role, std::string_view source) {
 // Templates iterate over arguments or print them as JSON, so they get the object. Text that is not a JSON object stays text: a model's
 // broken call must not make its conversation unusable.
 json::value arguments_value(const std::string& arguments) {
-  json::error_code error;
-  json::value value = json::parse(arguments, error);
-  if (error || !value.is_object()) return json::value(arguments);
-  return value;
+  std::optional<json::value> value = parse_json(arguments);
+  if (!value || !value->is_object()) return json::value(arguments);
+  return std::move(*value);
 }
 
 json::object message_object(const Message& message, std::string_view source, const TemplateTraits& traits) {

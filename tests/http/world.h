@@ -18,6 +18,7 @@
 #include "eventually.h"
 #include "http/fake_model.h"
 #include "http/raw_client.h"
+#include "recipe/json_reader.h"
 
 namespace deepinfer::testing_support {
 
@@ -66,10 +67,9 @@ inline std::string chat(std::string_view more = "") {
 inline json::value parse(const std::optional<Answer>& answer) {
   EXPECT_TRUE(answer.has_value());
   if (!answer) return nullptr;
-  boost::system::error_code error;
-  json::value value = json::parse(answer->body, error);
-  EXPECT_FALSE(error) << answer->body;
-  return value;
+  std::optional<json::value> value = recipe::parse_json(answer->body);
+  EXPECT_TRUE(value) << answer->body;
+  return value.value_or(nullptr);
 }
 
 // The data of each frame of a stream.
