@@ -357,8 +357,10 @@ asio::awaitable<bool> Connection::answer(Incoming& in) {
             .tenant = in.tenant,
             .retention = std::string(in.header("x-deepinfer-retention"))};
   if (service_.options.log.with_bodies) in.record.body = call.body;
-  Outcome outcome = co_await prepare_elsewhere(std::move(call));
+  Prepared prepared = co_await prepare_elsewhere(std::move(call));
   in.release();
+  in.record.model = std::move(prepared.model);
+  Outcome& outcome = prepared.outcome;
   if (const ApiError* error = std::get_if<ApiError>(&outcome)) outcome = in.error(*error);
   if (Response* response = std::get_if<Response>(&outcome)) co_return co_await send(in, std::move(*response));
   in.framing.keep_alive = in.framing.keep_alive && !closing_ && !service_.draining;
@@ -454,19 +456,19 @@ asio::awaitable<void> Connection::on_worker(std::function<void()> work) {
   while (!*done) co_await wait_until(Time::max());
 }
 
-asio::awaitable<Outcome> Connection::prepare_elsewhere(Call call) {
-  const auto outcome = std::make_shared<Outcome>();
+asio::awaitable<Prepared> Connection::prepare_elsewhere(Call call) {
+  const auto prepared = std::make_shared<Prepared>();
   service_.num_preparing += 1;
-  std::function<void()> work = [&service = service_, outcome, call = std::move(call)]() mutable {
+  std::function<void()> work = [&service = service_, prepared, call = std::move(call)]() mutable {
     try {
-      *outcome = prepare(service, std::move(call));
+      *prepared = prepare(service, std::move(call));
     } catch (const std::exception&) {
-      *outcome = internal_error("the request could not be prepared");
+      prepared->outcome = internal_error("the request could not be prepared");
     }
   };
   co_await on_worker(std::move(work));
   service_.num_preparing -= 1;
-  co_return std::move(*outcome);
+  co_return std::move(*prepared);
 }
 
 asio::awaitable<bool> Connection::send(Incoming& in, Response response) {

@@ -59,7 +59,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<bool> read_head(Incoming& in);
   asio::awaitable<bool> read_body(Incoming& in);
   asio::awaitable<bool> answer(Incoming& in);
-  asio::awaitable<Outcome> prepare_elsewhere(Call call);
+  asio::awaitable<Prepared> prepare_elsewhere(Call call);
   asio::awaitable<bool> send(Incoming& in, Response response);
   asio::awaitable<void> linger();
 

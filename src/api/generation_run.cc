@@ -82,7 +82,7 @@ asio::awaitable<bool> GenerationRun::run() {
   id_ = *id;
   if (generation_.protocol == recipe::Protocol::kResponses) {
     live_.request = id_;
-    live_.response = json::serialize(answer_->body());
+    live_.response = answer_->body();
     service_.live.add(generation_.info.id, live_);
   }
   while (true) {
@@ -231,7 +231,7 @@ asio::awaitable<bool> GenerationRun::finish() {
     if (!sent) record_.status = kClientClosedRequest;
     co_return sent && framing_.keep_alive && framing_.version == 11;
   }
-  Response response{.body = json::serialize(answer_->body()), .headers = headers_};
+  Response response{.body = answer_->body(), .headers = headers_};
   response.headers.emplace_back("x-deepinfer-cache", cache_header(first_usage_));
   const bool sent = co_await connection_.write(format_response(response, framing_));
   record_.status = sent ? 200 : kClientClosedRequest;
@@ -240,15 +240,18 @@ asio::awaitable<bool> GenerationRun::finish() {
 
 // Before the client hears of the end, so that it finds what it was told of.
 asio::awaitable<void> GenerationRun::keep() {
-  if (!generation_.keep) co_return;
+  if (!generation_.keep || *live_.removed) co_return;
   StoredResponse stored{.id = generation_.info.id,
                         .tenant = live_.tenant,
                         .created_unix_s = generation_.info.created_unix_s,
                         .previous_id = std::move(generation_.keep->previous_id),
-                        .response = json::serialize(answer_->body()),
+                        .response = answer_->body(),
                         .input = std::move(generation_.keep->input)};
   const auto kept = std::make_shared<Result<>>(Error{Code::kUnavailable, "the server is stopping"});
-  std::function<void()> work = [&service = service_, kept, stored = std::move(stored)] { *kept = service.store->put(stored, unix_now()); };
+  std::function<void()> work = [&service = service_, kept, removed = live_.removed, stored = std::move(stored)] {
+    *kept = service.store->put(stored, unix_now());
+    if (*removed) (void)service.store->remove(stored.id, stored.tenant, unix_now());
+  };
   co_await connection_.on_worker(std::move(work));
   if (*kept) co_return;
   record_.error = "not kept: " + kept->error().message;

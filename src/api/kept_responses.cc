@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 #include <algorithm>
 #include <vector>
 
 #include "recipe/fields.h"
+#include "recipe/json_reader.h"
 
 namespace deepinfer::api {
 namespace json = boost::json;
@@ -33,9 +33,7 @@ ApiError load_error(const Error& error, const std::string& id) {
 
 // Our own texts; damage in the file is told by the store's checks, and an unreadable text is no items.
 json::value reread(const std::string& text) {
-  boost::system::error_code error;
-  json::value value = json::parse(text, error);
-  return error ? json::value() : value;
+  return recipe::parse_json(text).value_or(json::value());
 }
 
 Outcome get_response(Service& service, const Call& call) {
@@ -46,17 +44,27 @@ Outcome get_response(Service& service, const Call& call) {
   return Response{.body = std::move(stored->response)};
 }
 
+void cancel_live(Service& service, const LiveResponses::Entry& live) {
+  *live.cancelled = true;
+  service.inference.cancel(live.request);
+}
+
+// One that is being made ends and is not kept. It may be on its way into the store just now: whoever puts it there looks at `removed` afterwards.
 Outcome remove_response(Service& service, const Call& call) {
-  if (service.store == nullptr) return no_such_response(call.id);
-  const Result<> removed = service.store->remove(call.id, call.tenant, unix_now());
-  if (!removed) return load_error(removed.error(), call.id);
+  const std::optional<LiveResponses::Entry> live = service.live.find(call.id, call.tenant);
+  if (live) {
+    *live->removed = true;
+    service.live.remove(call.id);
+    cancel_live(service, *live);
+  }
+  const Result<> removed = service.store != nullptr ? service.store->remove(call.id, call.tenant, unix_now()) : Error{Code::kNotFound, "no store"};
+  if (!removed && !(live && removed.error().code == Code::kNotFound)) return load_error(removed.error(), call.id);
   return Response{.body = json::serialize(json::object{{"id", call.id}, {"object", "response"}, {"deleted", true}})};
 }
 
 Outcome cancel_response(Service& service, const Call& call) {
   if (const std::optional<LiveResponses::Entry> live = service.live.find(call.id, call.tenant)) {
-    *live->cancelled = true;
-    service.inference.cancel(live->request);
+    cancel_live(service, *live);
     json::value response = reread(live->response);
     response.as_object()["status"] = "cancelled";
     return Response{.body = json::serialize(response)};

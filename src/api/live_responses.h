@@ -20,6 +20,7 @@ class LiveResponses {
     RequestId request = 0;
     std::string response;  // as it was at its start, JSON
     std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);  // a client asked for the end
+    std::shared_ptr<std::atomic<bool>> removed = std::make_shared<std::atomic<bool>>(false);    // and that it is not kept
   };
 
   void add(const std::string& id, Entry entry) {

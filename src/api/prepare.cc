@@ -327,22 +327,31 @@ Or<Response> model_response(const Service& service, const std::string& id, Error
   return Response{.body = json::serialize(model_json(service, id, shape))};
 }
 
-Outcome prepare(Service& service, Call call) {
+Prepared prepare(Service& service, Call call) {
   switch (call.endpoint) {
     case Endpoint::kResponse:
     case Endpoint::kResponseCancel:
-    case Endpoint::kResponseInputItems: return answer_kept_response(service, call);
+    case Endpoint::kResponseInputItems: return {.outcome = answer_kept_response(service, call), .model = {}};
     default: break;
   }
   Result<json::object> body = recipe::read_json_object(std::move(call.body));
-  if (!body) return bad_request(body.error().message);
+  if (!body) return {.outcome = bad_request(body.error().message), .model = {}};
   const std::optional<recipe::Protocol> protocol = protocol_of(call.endpoint);
   Or<std::string> model = read_model(service, *body, protocol || call.endpoint == Endpoint::kCountTokens || call.endpoint == Endpoint::kInputTokens);
-  if (ApiError* error = std::get_if<ApiError>(&model)) return std::move(*error);
-  if (protocol) return prepare_generation(service, *body, std::move(std::get<std::string>(model)), *protocol, call);
-  if (call.endpoint == Endpoint::kCountTokens) return count_tokens(service, *body, recipe::Protocol::kMessages, call.tenant);
-  if (call.endpoint == Endpoint::kInputTokens) return count_tokens(service, *body, recipe::Protocol::kResponses, call.tenant);
-  return call.endpoint == Endpoint::kTokenize ? tokenize(service, *body, call.tenant) : detokenize(service, *body);
+  if (ApiError* error = std::get_if<ApiError>(&model)) return {.outcome = std::move(*error), .model = {}};
+  Prepared out{.outcome = {}, .model = std::move(std::get<std::string>(model))};
+  if (protocol) {
+    out.outcome = prepare_generation(service, *body, out.model, *protocol, call);
+  } else if (call.endpoint == Endpoint::kCountTokens) {
+    out.outcome = count_tokens(service, *body, recipe::Protocol::kMessages, call.tenant);
+  } else if (call.endpoint == Endpoint::kInputTokens) {
+    out.outcome = count_tokens(service, *body, recipe::Protocol::kResponses, call.tenant);
+  } else if (call.endpoint == Endpoint::kTokenize) {
+    out.outcome = tokenize(service, *body, call.tenant);
+  } else {
+    out.outcome = detokenize(service, *body);
+  }
+  return out;
 }
 
 }  // namespace deepinfer::api

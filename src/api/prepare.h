@@ -40,7 +40,11 @@ struct Generation {
 // An answer, or what is wrong, or work for the engine. Errors are worded here and shaped by the connection.
 using Outcome = std::variant<Response, ApiError, Generation>;
 
-Outcome prepare(Service& service, Call call);
+struct Prepared {
+  Outcome outcome;
+  std::string model;  // that the request names, if there is such a one
+};
+Prepared prepare(Service& service, Call call);
 
 // Answers of the endpoints without a body.
 Response models_response(const Service& service, ErrorShape shape);

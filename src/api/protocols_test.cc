@@ -108,6 +108,26 @@ TEST(Responses, InputIsCounted) {
   EXPECT_EQ(world.inference.requests().size(), 1u) << "counting computes nothing";
 }
 
+TEST(RequestLog, NamesTheModelOfEveryRequestThatNamesOne) {
+  World world;
+  RawClient client(world.port());
+  const std::string bad = R"(,"temperature":9)";
+  size_t num_lines = 0;
+  const auto next_line = [&] {
+    num_lines += 1;
+    EXPECT_TRUE(eventually([&] { return world.log_lines().size() == num_lines; }));
+    return world.log_lines().back();
+  };
+  for (const auto& [path, body] : std::vector<std::pair<std::string_view, std::string>>{{kResponses, responses()}, {kResponses, responses(bad)}, {kMessages, messages(bad)},
+        {"/v1/responses/input_tokens", responses()}, {"/v1/messages/count_tokens", messages()}, {"/tokenize", R"({"model":"fake","prompt":"a"})"}}) {
+    client.request(post(path, body));
+    const std::string line = next_line();
+    EXPECT_NE(line.find(R"("model":"fake")"), std::string::npos) << path << " " << line;
+  }
+  client.request(post(kResponses, R"({"model":"other","input":"x"})"));
+  EXPECT_NE(next_line().find(R"("model":"")"), std::string::npos) << "none of this server's";
+}
+
 TEST(Responses, ItemsAreFoundByReference) {
   World world({}, keeping());
   RawClient client(world.port());
@@ -168,6 +188,35 @@ TEST(Responses, ARunningOneCanBeSeenAndCancelled) {
   EXPECT_EQ(parse(other.request(get("/v1/responses/" + id))).at("status"), "cancelled");
   expect_error(other.request(method("POST", "/v1/responses/" + id + "/cancel")), 400, "invalid_request_error", "nothing to cancel");
   EXPECT_TRUE(eventually([&] { return world.inference.num_live() == 0; }));
+}
+
+TEST(Responses, ARunningOneCanBeRemoved) {
+  for (const bool keeps : {true, false}) {
+    World world({.script = [](const Request&, int32_t) { return tokens_of("x", false); }, .step = 2ms, .max_context = 1'000'000}, keeps ? keeping() : ServerOptions());
+    RawClient client(world.port()), other(world.port());
+    ASSERT_TRUE(client.send(post(kResponses, responses(R"(,"stream":true)"))));
+    ASSERT_TRUE(client.receive_until("response.output_text.delta"));
+    const std::string id = client.pending().substr(client.pending().find("\"id\":\"resp_") + 6, 29), path = "/v1/responses/" + id;
+    EXPECT_EQ(parse(other.request(method("DELETE", path))).at("deleted"), true);
+    const std::optional<Answer> answer = client.answer();
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(frames_of(answer->body).back().data.at("response").at("status"), "cancelled");
+    for (const std::string& gone : {get(path), method("DELETE", path), method("POST", path + "/cancel")}) expect_error(other.request(gone), 404, "not_found", "does not exist");
+    EXPECT_TRUE(eventually([&] { return world.inference.num_live() == 0; }));
+  }
+}
+
+// What a client sends may be nested deeply, and so is what is made and kept of it.
+TEST(Responses, GoOnFromOnesWithDeepTools) {
+  World world({}, keeping());
+  RawClient client(world.port());
+  std::string schema = R"({"type":"string"})";
+  for (int i = 0; i < 60; ++i) schema = R"({"type":"object","properties":{"a":)" + schema + "}}";
+  const std::string tools = R"(,"tools":[{"type":"function","name":"f","parameters":)" + schema + "}]";
+  const json::value made = parse(client.request(post(kResponses, responses(tools))));
+  ASSERT_EQ(made.at("status"), "completed") << made;
+  EXPECT_EQ(client.request(post(kResponses, responses(",\"previous_response_id\":" + json::serialize(made.at("id")))))->status, 200);
+  EXPECT_NE(world.tokenizer.decode(world.inference.requests().back().prompt, true).find("assistant\nHello world.<|end|>"), std::string::npos);
 }
 
 TEST(Responses, TenantsSeeTheirOwn) {
