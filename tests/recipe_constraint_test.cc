@@ -327,5 +327,39 @@ TEST(RecipeConstraint, AStrictToolThatCannotBeHonouredIsNamed) {
   EXPECT_EQ(compiled.error().message, R"(the schema of the tool f: keyword "not" at "/properties/a": it is not supported)");
 }
 
+// A call is written parameter by parameter. What a schema says of all of them together is refused of a strict tool, and of another one that is
+// forced nothing is promised.
+TEST(RecipeConstraint, WhatASchemaSaysOfAllParametersTogetherIsNotPassedOver) {
+  constexpr std::string_view kPair = R"("properties":{"a":{"type":"integer"},"b":{"type":"integer"}})";
+  const auto tools = [&](std::string_view properties, std::string_view more, std::string_view strict) {
+    return R"("tools":[{"type":"function","function":{"name":"f","strict":)" + std::string(strict) + R"(,"parameters":{"type":"object",)" + std::string(properties) +
+           std::string(more) + "}}}]";
+  };
+  const auto refused = [&](std::string_view more, std::string_view keyword, std::string_view properties) {
+    const Asked strict = ask(chat(tools(properties, more, "true")), Dialect::kV4);
+    ASSERT_FALSE(strict.constraint.has_value()) << more;
+    EXPECT_TRUE(strict.constraint.error().message.starts_with("the schema of the tool f: keyword \"" + std::string(keyword) + "\" at its root: ")) << strict.constraint.error().message;
+    Sampled forced(ask(chat(tools(properties, more, "false") + R"(,"tool_choice":"required")"), Dialect::kV4, Protocol::kChat, SchemasOf::kForcedTools).constraint.value().spec);
+    EXPECT_TRUE(forced.accepts("<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"any\" string=\"true\">x</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>")) << more;
+  };
+  refused(R"(,"anyOf":[{"required":["a"]},{"required":["b"]}])", "anyOf", kPair);
+  refused(R"(,"oneOf":[{"required":["a"]}])", "oneOf", kPair);
+  refused(R"(,"allOf":[{"required":["a"]}])", "allOf", kPair);
+  refused(R"(,"enum":[{"a":1}])", "enum", kPair);
+  refused(R"(,"const":{"a":1})", "const", kPair);
+  refused(R"(,"patternProperties":{"^a":{"minimum":1}})", "patternProperties", kPair);
+  refused(R"(,"required":["c"])", "required", kPair);
+  refused(R"(,"minProperties":1)", "minProperties", kPair);
+  refused(R"(,"required":["a","a"],"minProperties":2)", "minProperties", kPair);
+  refused(R"(,"maxProperties":1)", "maxProperties", kPair);
+  refused(R"("$ref":"#/$defs/x","$defs":{"x":{"type":"object","required":["a"]}})", "$ref", "");
+  refused("", "properties", R"("properties":{"a\"b":{"type":"integer"}})");
+  for (const std::string_view kept : {R"(,"required":["a"],"minProperties":1)", R"(,"additionalProperties":{"type":"string"})", R"(,"$defs":{"x":{"anyOf":[{"type":"string"}]}})"}) {
+    Sampled sampled(ask(chat(tools(kPair, kept, "true")), Dialect::kV4).constraint.value().spec);
+    EXPECT_TRUE(sampled.accepts("\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"a\" string=\"false\">1</｜DSML｜parameter>\n"
+                                "</｜DSML｜invoke>\n</｜DSML｜tool_calls>")) << kept;
+  }
+}
+
 }  // namespace
 }  // namespace deepinfer::recipe

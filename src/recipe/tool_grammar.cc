@@ -6,7 +6,9 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
+#include <set>
 
+#include "recipe/fields.h"
 #include "recipe/lark_text.h"
 
 namespace deepinfer::recipe {
@@ -26,7 +28,7 @@ class Writer {
  public:
   explicit Writer(const ToolGrammar& wanted) : wanted_(wanted), mark_(fmt::format("<[{}]>", wanted.dsml)) {}
 
-  std::string write() {
+  Result<std::string> write() {
     std::string calls;
     for (size_t i = 0; i < wanted_.tools.size(); ++i) calls += fmt::format("{}call_{}", i > 0 ? " | " : "", i);
     const std::string more = wanted_.single_call ? "" : fmt::format(R"( ("\n<" {} call)*)", mark_);
@@ -44,6 +46,7 @@ class Writer {
     }
     grammar_ += fmt::format("call: {}\n", calls);
     for (size_t i = 0; i < wanted_.tools.size(); ++i) add_tool(wanted_.tools[i], i);
+    if (!refusal_.empty()) return Error{Code::kInvalidArgument, std::move(refusal_)};
     return json::serialize(json::object{{"kind", "lark"}, {"grammar", grammar_}, {"schemas", std::move(schemas_)}});
   }
 
@@ -62,7 +65,10 @@ class Writer {
     }
     std::string body;
     bool any_required = true;
-    const bool by_schema = tool.strict.value_or(false) || (wanted_.all_by_schema && names_all(parameters, properties));
+    const bool strict = tool.strict.value_or(false);
+    const std::optional<std::string> unkept = parameters != nullptr ? said_of_the_whole(*parameters, properties) : std::nullopt;
+    if (strict && unkept && refusal_.empty()) refusal_ = fmt::format("the schema of the tool {}: {}", tool.name, *unkept);
+    const bool by_schema = strict || (wanted_.all_by_schema && names_all(parameters, properties) && !unkept);
     if (!by_schema || parameters == nullptr) {
       body = free_parameters();
       any_required = false;
@@ -76,9 +82,38 @@ class Writer {
 
   // Whether there are only the parameters that a schema names: it does not say that there are more.
   static bool names_all(const json::object* parameters, const json::object* properties) {
-    if (properties == nullptr || parameters->contains("patternProperties")) return false;
+    if (properties == nullptr) return false;
     const json::value* more = parameters->if_contains("additionalProperties");
     return more == nullptr || *more == false;
+  }
+
+  // A call is written parameter by parameter: what a schema says of all of them together, beyond which there are and which must be, would not be
+  // kept. Nor can a name be written that holds a quote, which ends it. What of that there is, and where.
+  static std::optional<std::string> said_of_the_whole(const json::object& parameters, const json::object* properties) {
+    const auto at_root = [](std::string_view keyword, std::string_view why) { return fmt::format("keyword \"{}\" at its root: {}", keyword, why); };
+    for (const std::string_view keyword : {"$ref", "allOf", "anyOf", "oneOf", "const", "enum", "patternProperties"}) {
+      if (parameters.contains(keyword)) return at_root(keyword, "of all parameters together it is not supported");
+    }
+    const auto declared = [&](std::string_view name) { return properties != nullptr && properties->contains(name); };
+    std::set<std::string_view> required;
+    if (const json::value* list = parameters.if_contains("required"); list != nullptr && list->is_array()) {
+      for (const json::value& name : list->get_array()) {
+        if (!name.is_string()) continue;  // the compiler's to refuse
+        if (!declared(name.get_string())) return at_root("required", fmt::format("\"{}\" is not among the properties", quotable(name.get_string())));
+        required.emplace(name.get_string());
+      }
+    }
+    const auto bound = [&](std::string_view keyword) {
+      const json::value* value = parameters.if_contains(keyword);
+      return value != nullptr ? as_double(*value) : std::nullopt;
+    };
+    if (bound("minProperties").value_or(0) > static_cast<double>(required.size())) return at_root("minProperties", "more than those that are required");
+    if (properties == nullptr) return std::nullopt;
+    if (const auto most = bound("maxProperties"); most && *most < static_cast<double>(properties->size())) return at_root("maxProperties", "fewer than are declared");
+    for (const auto& [name, schema] : *properties) {
+      if (std::string_view(name).find('"') != std::string_view::npos) return at_root("properties", fmt::format("a name with a quote: {}", quotable(name)));
+    }
+    return std::nullopt;
   }
 
   std::string free_parameters() {
@@ -176,7 +211,7 @@ class Writer {
 
   const ToolGrammar& wanted_;
   const std::string mark_;
-  std::string grammar_;
+  std::string grammar_, refusal_;
   json::array schemas_;
   size_t num_parameters_ = 0;
   bool has_free_ = false;
@@ -184,6 +219,6 @@ class Writer {
 
 }  // namespace
 
-std::string tool_grammar_spec(const ToolGrammar& wanted) { return Writer(wanted).write(); }
+Result<std::string> tool_grammar_spec(const ToolGrammar& wanted) { return Writer(wanted).write(); }
 
 }  // namespace deepinfer::recipe

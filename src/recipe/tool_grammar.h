@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 
+#include "base/result.h"
 #include "core/request.h"
 #include "recipe/conversation.h"
 #include "recipe/dialect_rules.h"
@@ -28,7 +29,8 @@ struct ToolGrammar {
   const boost::json::value* answer = nullptr;  // schema of an answer without calls; null: any text, also in front of calls
 };
 
-// The engine's description of it (core/request.h, Constraint::spec).
-std::string tool_grammar_spec(const ToolGrammar& wanted);
+// The engine's description of it (core/request.h, Constraint::spec). Errors: kInvalidArgument (what a schema that binds says of its parameters
+// as a whole cannot be kept).
+Result<std::string> tool_grammar_spec(const ToolGrammar& wanted);
 
 }  // namespace deepinfer::recipe
