@@ -2,6 +2,8 @@
 // nobody harmed. What a field takes is a table here, beside recipe.md's tables in the parsers.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "http/world.h"
 #include "sanitized.h"
 
@@ -56,7 +58,8 @@ const std::vector<ProtocolTable>& tables() {
         {"tools", kArray}, {"tool_choice", kString | kObject}, {"parallel_tool_calls", kBool}, {"temperature", kNumber}, {"top_p", kNumber},
         {"top_logprobs", kNumber}, {"stream", kBool}, {"stream_options", kObject}, {"store", kBool}, {"previous_response_id", kString},
         {"conversation", 0}, {"prompt", 0}, {"background", kBool}, {"include", kArray}, {"truncation", kString}, {"metadata", kObject}, {"user", kString},
-        {"structured_outputs", kObject}, {"json_schema", kObject}, {"regex", kString}, {"grammar", 0}, {"stop", kString | kArray}, {"cache_salt", kString}, {"prompt_cache_key", kString}, {"safety_identifier", kString}, {"service_tier", kString}, {"prompt_cache_retention", kAny}, {"max_tool_calls", kAny},
+        {"top_k", kNumber}, {"min_p", kNumber}, {"repetition_penalty", kNumber}, {"frequency_penalty", kNumber},
+        {"presence_penalty", kNumber}, {"min_tokens", kNumber}, {"ignore_eos", kBool}, {"ebnf", 0}, {"guided_json", 0}, {"guided_regex", 0}, {"guided_choice", 0}, {"guided_grammar", 0}, {"structured_outputs", kObject}, {"json_schema", kObject}, {"regex", kString}, {"grammar", 0}, {"stop", kString | kArray}, {"cache_salt", kString}, {"prompt_cache_key", kString}, {"safety_identifier", kString}, {"service_tier", kString}, {"prompt_cache_retention", kAny}, {"max_tool_calls", kAny},
         {"context_management", kAny}, {"moderation", kAny}, {"client_metadata", kAny}, {"never_heard_of", kAny}},
        {{"input", "[]"}, {"input", "[1]"}, {"input", "[{}]"}, {"input", R"([{"type":"item_reference","id":"x"}])"}, {"input", R"([{"role":"robot","content":"x"}])"},
         {"input", R"([{"role":"user"}])"}, {"input", R"([{"role":"user","content":[{"type":"video"}]}])"}, {"input", R"([{"type":5}])"},
@@ -69,7 +72,8 @@ const std::vector<ProtocolTable>& tables() {
        {{"model", "\"fake\""}, {"max_tokens", "50"}, {"messages", R"([{"role":"user","content":"hi"}])"}, {"thinking", R"({"type":"disabled"})"}},
        {{"model", kString}, {"max_tokens", kNumber}, {"system", kString | kArray}, {"messages", kArray}, {"stop_sequences", kArray}, {"temperature", kNumber},
         {"top_p", kNumber}, {"top_k", kNumber}, {"stream", kBool}, {"thinking", kObject}, {"output_config", kObject}, {"tools", kArray},
-        {"tool_choice", kObject}, {"structured_outputs", kObject}, {"json_schema", kObject}, {"regex", kString}, {"cache_salt", kString}, {"thread", 0}, {"metadata", kAny}, {"service_tier", kAny}, {"container", kAny}, {"mcp_servers", kAny}, {"cache_control", kAny},
+        {"tool_choice", kObject}, {"min_p", kNumber}, {"repetition_penalty", kNumber}, {"frequency_penalty", kNumber},
+        {"presence_penalty", kNumber}, {"min_tokens", kNumber}, {"ignore_eos", kBool}, {"grammar", 0}, {"ebnf", 0}, {"guided_json", 0}, {"guided_regex", 0}, {"guided_choice", 0}, {"guided_grammar", 0}, {"structured_outputs", kObject}, {"json_schema", kObject}, {"regex", kString}, {"cache_salt", kString}, {"thread", 0}, {"metadata", kAny}, {"service_tier", kAny}, {"container", kAny}, {"mcp_servers", kAny}, {"cache_control", kAny},
         {"inference_geo", kAny}, {"context_management", kAny}, {"user_profile_id", kAny}, {"never_heard_of", kAny}},
        {{"messages", "[]"}, {"messages", "[1]"}, {"messages", R"([{"role":"robot","content":"x"}])"}, {"messages", R"([{"role":"user"}])"},
         {"messages", R"([{"role":"user","content":[1]}])"}, {"messages", R"([{"role":"user","content":[{"type":"redacted_thinking","data":"x"}]}])"},
@@ -84,7 +88,9 @@ const std::vector<ProtocolTable>& tables() {
        {{"model", "\"fake\""}, {"prompt", "\"hi\""}, {"max_tokens", "5"}},
        {{"model", kString}, {"prompt", kString | kArray}, {"suffix", kString}, {"echo", kBool}, {"best_of", kNumber}, {"n", kNumber}, {"logprobs", kNumber},
         {"max_tokens", kNumber}, {"temperature", kNumber}, {"top_p", kNumber}, {"stop", kString | kArray}, {"stream", kBool}, {"stream_options", kObject}, {"seed", kNumber},
-        {"parse_special", kBool}, {"cache_salt", kString}, {"structured_outputs", kObject}, {"logit_bias", kObject}, {"grammar", 0}, {"user", kAny}, {"never_heard_of", kAny}},
+        {"parse_special", kBool}, {"cache_salt", kString}, {"top_k", kNumber}, {"min_p", kNumber}, {"repetition_penalty", kNumber}, {"frequency_penalty", kNumber},
+        {"presence_penalty", kNumber}, {"min_tokens", kNumber}, {"ignore_eos", kBool}, {"ebnf", 0}, {"guided_json", 0}, {"guided_regex", 0}, {"guided_choice", 0}, {"guided_grammar", 0}, {"json_schema", kObject}, {"regex", kString}, {"stop_token_ids", kArray}, {"max_completion_tokens", kNumber},
+        {"structured_outputs", kObject}, {"logit_bias", kObject}, {"grammar", 0}, {"user", kAny}, {"never_heard_of", kAny}},
        {{"prompt", "[]"}, {"prompt", "[260]"}, {"prompt", R"(["a","b"])"}, {"prompt", "[[1],[2]]"}, {"suffix", "\"x\""}, {"echo", "true"}, {"best_of", "3"},
         {"logprobs", "21"}, {"n", "9"}}},
   };
@@ -194,6 +200,20 @@ TEST_F(BadInput, TheDocumentHasEveryFieldThatIsLookedAt) {
       EXPECT_TRUE(field.takes == kAny || properties.contains(field.name)) << table.path << " " << field.name;
     }
     for (const auto& [field, value] : table.out_of_range) EXPECT_TRUE(properties.contains(field)) << table.path << " " << field;
+  }
+}
+
+// A field of one protocol is looked at in another only if its table says so.
+TEST_F(BadInput, FieldsOfOtherProtocolsAreNobodysBusiness) {
+  for (const ProtocolTable& table : tables()) {
+    for (const ProtocolTable& other : tables()) {
+      for (const Field& field : other.fields) {
+        const std::string_view name = field.name;
+        const bool own = std::any_of(table.fields.begin(), table.fields.end(), [&](const Field& mine) { return name == mine.name; });
+        if (own) continue;
+        for (const char* value : {"{\"odd\":[]}", "[[]]", "-7.5"}) EXPECT_EQ(status_of(table, body_with(table, name, value)), 200) << table.path << " " << name << " = " << value;
+      }
+    }
   }
 }
 
