@@ -135,6 +135,7 @@ Outcome answer_kept_response(Service& service, const Call& call) {
 }
 
 std::optional<json::array> stored_items(Service& service, const std::string& id, const std::string& tenant) {
+  if (id.empty()) return std::nullopt;  // names none
   std::vector<StoredResponse> chain;
   size_t bytes = 0;
   for (std::string next = id; !next.empty(); next = chain.back().previous_id) {

@@ -94,6 +94,7 @@ TEST(Responses, GoOnFromEarlierOnes) {
   }
   EXPECT_EQ(parse(client.request(get("/v1/responses/" + id + "/input_items"))).at("data").as_array().size(), 1u) << "its own input alone";
   expect_error(client.request(post(kResponses, responses(R"(,"previous_response_id":"resp_unknown")"))), 400, "invalid_request_error", "does not exist");
+  expect_error(client.request(post(kResponses, responses(R"(,"previous_response_id":"")"))), 400, "invalid_request_error", "does not exist");
 }
 
 TEST(Responses, InputIsCounted) {
