@@ -35,12 +35,21 @@ std::string plain_text(const recipe::Conversation& conversation) {
 }
 
 std::vector<std::string_view> csv_cells(std::string_view row) {
+// A row is one line. A cell in quotes may hold commas, and quotes twice over.
   std::vector<std::string_view> out;
+  constexpr std::string_view kBlank = " \r";
   while (true) {
-    const size_t comma = row.find(',');
+    const size_t begin = row.find_first_not_of(' ');
+    size_t from = 0;
+    if (begin != std::string_view::npos && row[begin] == '"') {
+      from = begin + 1;
+      while (from < row.size() && (row[from] != '"' || row.substr(from, 2) == "\"\"")) from += row[from] == '"' ? 2 : 1;
+    }
+    const size_t comma = row.find(',', from);
     std::string_view cell = row.substr(0, comma);
-    while (!cell.empty() && (cell.back() == '\r' || cell.back() == '"' || cell.back() == ' ')) cell.remove_suffix(1);
-    while (!cell.empty() && (cell.front() == '"' || cell.front() == ' ')) cell.remove_prefix(1);
+    while (!cell.empty() && kBlank.find(cell.back()) != std::string_view::npos) cell.remove_suffix(1);
+    while (!cell.empty() && cell.front() == ' ') cell.remove_prefix(1);
+    if (cell.size() > 1 && cell.front() == '"' && cell.back() == '"') cell = cell.substr(1, cell.size() - 2);
     out.push_back(cell);
     if (comma == std::string_view::npos) return out;
     row.remove_prefix(comma + 1);

@@ -297,6 +297,21 @@ TEST_F(LengthReports, ATraceMayCountFromItsOwnBeginning) {
   EXPECT_EQ(report_of(file("named.csv"), options).at("input").at("span_seconds").to_number<double>(), 120);
 }
 
+// A comma in quotes parts no cells: the next column's number is not the count.
+TEST_F(LengthReports, ACellInQuotesMayHoldCommasAndQuotes) {
+  std::ofstream(file("quoted.csv")) << "\"name\",model,\"prompt_tokens\",TIMESTAMP,completion_tokens\r\n"
+                                    << "\"a,17\",gpt-5,\"100\",\"2026-11-01T00:00:00Z\",1\r\n"
+                                    << "\"say \"\"hi, 5\"\", 7\",gpt-5,300,2026-11-01T00:01:00Z,2\n"
+                                    << "\"\",gpt-5 , 500 ,2026-11-01T00:02:00Z,3\n"
+                                    << "\"not closed,gpt-5,700,2026-11-01T00:03:00Z,4\n";
+  const json::object found = report_of(file("quoted.csv"));
+  EXPECT_EQ(found.at("tokens").at("input").to_number<int>(), 900);
+  EXPECT_EQ(found.at("tokens").at("output").to_number<int>(), 6);
+  EXPECT_EQ(found.at("tokens").at("by_model").as_array().size(), 1u);
+  EXPECT_EQ(found.at("input").at("skipped").at(skip_reason(Skip::kBadCsv)).to_number<int>(), 1);
+  EXPECT_EQ(found.at("input").at("span_seconds").to_number<double>(), 120);
+}
+
 TEST(TimeBuckets, DependOnTheTimesAloneAndAreFew) {
   Rng rng(12);
   for (int round = 0; round < 50; ++round) {
