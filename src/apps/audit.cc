@@ -86,6 +86,20 @@ Result<double> parse_share(const std::string& text) {
   return value;
 }
 
+// Flags that would say nothing beside the others.
+Result<> check_flags(const AuditFlags& flags) {
+  if (flags.shard && !flags.json) return Error{Code::kInvalidArgument, "--shard adds to the JSON: it needs --json"};
+  const std::pair<const char*, bool> of_reading[] = {
+      {"--format", flags.format != "auto"}, {"--time-field", !flags.time_field.empty()}, {"--tenant-field", !flags.tenant_field.empty()},
+      {"--tokenizer", !flags.tokenizer.empty()}, {"--chat-template", !flags.chat_template.empty()}, {"--chars-per-token", flags.chars_per_token > 0},
+      {"--max-line", flags.max_line.has_value()}, {"--one-model", flags.one_model}, {"--sample", flags.sample != "100%"}, {"--seed", flags.seed.has_value()},
+      {"--skipped", !flags.skipped.empty()}};
+  for (const auto& [name, given] : of_reading) {
+    if (flags.merge && given) return Error{Code::kInvalidArgument, fmt::format("{} says how logs are read: with --merge they were read before", name)};
+  }
+  return {};
+}
+
 Result<trace::AuditOptions> audit_options(const AuditFlags& flags) {
   trace::AuditOptions out;
   if (flags.format != "auto") {
@@ -100,6 +114,7 @@ Result<trace::AuditOptions> audit_options(const AuditFlags& flags) {
   out.parser.tenant_field = flags.tenant_field;
   out.block_tokens = std::gcd(kTraceBlock, flags.block_size);
   out.memory_bytes = flags.memory.value_or(out.memory_bytes);
+  DI_TRY(check_flags(flags));
   if (out.memory_bytes < 64 << 20) return Error{Code::kInvalidArgument, "--memory: less than 64 MiB is not enough"};
   if (flags.max_line) out.source.max_value_bytes = *flags.max_line;
   out.num_threads = flags.threads > 0 ? flags.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));

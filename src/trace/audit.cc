@@ -57,6 +57,8 @@ std::vector<std::string_view> csv_cells(std::string_view row) {
 }
 
 std::optional<int64_t> whole_number(std::string_view text) {
+std::string digest_of(const std::string& name) { return name.empty() ? name : fmt::format("{:016x}", XXH3_64bits(name.data(), name.size())); }
+
   int64_t out = 0;
   if (text.empty() || text.size() > 15) return std::nullopt;
   for (const char c : text) {
@@ -129,7 +131,7 @@ class PieceWorker {
       for (char& c : beginning) c = static_cast<unsigned char>(c) < 0x80 ? c : '?';
     }
     if (options_.redact) beginning = fmt::format("[{} bytes, {:016x}]", text.size(), XXH3_64bits(text.data(), text.size()));
-    found_->samples.push_back({reason, *path_, value.line, std::move(beginning)});
+    found_->samples.push_back({reason, options_.redact ? digest_of(*path_) : *path_, value.line, std::move(beginning)});
   }
 
   void work_lines() {
@@ -196,9 +198,7 @@ class PieceWorker {
     prepared_bytes_ = 0;
   }
 
-  std::string shown_name(std::string name) const {
-    return options_.redact && !name.empty() ? fmt::format("{:016x}", XXH3_64bits(name.data(), name.size())) : name;
-  }
+  std::string shown_name(std::string name) const { return options_.redact ? digest_of(name) : name; }
 
   PreparedRequest prepare(LogRecord record) {
     PreparedRequest out;
@@ -436,7 +436,8 @@ void Audit::commit(PreparedRequest&& request, size_t file) {
   breakers_.add(std::move(request), known);
 }
 
-Result<> Audit::append(const Findings& other) {
+Result<> Audit::append(Findings other) {
+  if (other.trace && options_.redact) other.trace->rename_tenants(digest_of);
   if (other.trace && !trace_) {
     trace_ = std::make_unique<RequestTrace>(other.trace->block_tokens, options_.memory_bytes * 3 / 8 / kBlockBytes, 1, other.trace->tree.seed());
     trace_->partial_blocks = other.trace->partial_blocks;
@@ -455,7 +456,7 @@ Result<> Audit::append(const Findings& other) {
   has_clock_ |= other.has_times;
   lengths_.append(other.lengths);
   input_.append(other.input);
-  for (const Breaker& breaker : other.breakers) breakers_.append(breaker);
+  for (Breaker& breaker : other.breakers) breakers_.append(std::move(breaker));
   repetition_.append(other.repeated_tokens);
   return {};
 }

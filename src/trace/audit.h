@@ -44,7 +44,7 @@ struct SkippedSample {
   Skip reason;
   std::string path;
   uint64_t line;
-  std::string beginning;  // redacted: its length and digest
+  std::string beginning;  // redacted: its length and digest; of the path a digest
 };
 
 struct InputSummary {
@@ -91,7 +91,7 @@ class Audit {
   double repeated_tokens() const { return repetition_.repeated_tokens(); }
 
   // Joins what another run found. Errors: kInvalidArgument (traces that cannot be joined).
-  Result<> append(const Findings& other);
+  Result<> append(Findings other);
 
  private:
   friend class PieceWorker;

@@ -277,6 +277,29 @@ bool is_time(std::string_view word, std::string_view line) {
 
 std::string redacted(std::string_view text) { return text.empty() ? "" : fmt::format("[{} bytes, {:016x}]", text.size(), hash_of(text)); }
 
+// What redacted() made, which a joined report may have from its shards.
+bool is_redacted(std::string_view text) {
+  constexpr std::string_view kMiddle = " bytes, ";
+  constexpr size_t kDigest = 16;
+  if (!text.starts_with('[') || !text.ends_with(']')) return false;
+  text = text.substr(1, text.size() - 2);
+  const size_t middle = text.find(kMiddle);
+  if (middle == std::string_view::npos || middle == 0 || count_digits(text.substr(0, middle)) != middle) return false;
+  const std::string_view digest = text.substr(middle + kMiddle.size());
+  return digest.size() == kDigest && digest.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+void redact(Breaker& breaker) {
+  if (!is_redacted(breaker.template_name)) breaker.template_name = redacted(breaker.template_name);
+  if (breaker.segment.starts_with("tool ")) breaker.segment = breaker.segment.substr(0, breaker.segment.find(" ("));
+  TextDiff& example = breaker.example;
+  example.before.clear();
+  example.after.clear();
+  for (std::string* text : {&example.old_text, &example.new_text}) {
+    if (!is_redacted(*text)) *text = redacted(*text);
+  }
+}
+
 }  // namespace
 
 std::string_view break_name(BreakKind kind) {
@@ -427,13 +450,13 @@ void BreakFinder::record(const PreparedRequest& old, const PreparedRequest& now,
   Breaker one;
   one.kind = edit.kind;
   one.segment = edit.segment;
-  one.template_name = options_.redact ? redacted(head(system, kContextBytes)) : std::string(head(masked(head(system, kContextBytes)), kContextBytes));
-  if (options_.redact && one.segment.starts_with("tool ")) one.segment = one.segment.substr(0, one.segment.find(" ("));
+  one.template_name = head(masked(head(system, kContextBytes)), kContextBytes);
   one.count = 1;
   one.lost_tokens = parting.lost;
   one.min_position = one.max_position = parting.position;
   one.lost_by_model[now.model] = parting.lost;
   one.example = text_diff(edit.old_text, edit.new_text, options_.redact);
+  if (options_.redact) redact(one);
   const auto [at, fresh] = breakers_.try_emplace(fmt::format("{}|{}|{:016x}", break_name(one.kind), place.substr(0, place.find(' ')),
                                                              mask_key(head(system, kMaskBytes), 0)), one);
   if (fresh) return forget_least_costly();
@@ -445,7 +468,8 @@ void BreakFinder::record(const PreparedRequest& old, const PreparedRequest& now,
   sum.lost_by_model[now.model] += parting.lost;
 }
 
-void BreakFinder::append(const Breaker& breaker) {
+void BreakFinder::append(Breaker breaker) {
+  if (options_.redact) redact(breaker);
   const auto [at, fresh] = breakers_.try_emplace(fmt::format("{}|{}|{}", break_name(breaker.kind), breaker.segment.substr(0, breaker.segment.find(' ')),
                                                              breaker.template_name), breaker);
   if (fresh) return forget_least_costly();

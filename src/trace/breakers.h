@@ -55,7 +55,7 @@ class BreakFinder {
   // The costliest first; ties by name, so that the order is always the same. Of more than kMaxBreakers kinds and templates the least costly
   // were forgotten on the way.
   std::vector<Breaker> ranked() const;
-  void append(const Breaker& breaker);
+  void append(Breaker breaker);
 
  private:
   struct Kept {

@@ -220,6 +220,44 @@ TEST_F(Breakers, RedactionLeavesNoText) {
   EXPECT_NE(text.find("bytes, "), std::string::npos);
   ASSERT_EQ(done->input().samples.size(), 1u);
   EXPECT_EQ(done->input().samples[0].beginning.find("secret"), std::string::npos);
+  EXPECT_EQ(done->input().samples[0].path.find("log.jsonl"), std::string::npos) << "folders and files bear names of projects and people";
+}
+
+// Reports of shards that were not redacted join to one that is; those that were stay as they are.
+TEST_F(Breakers, JoiningRedactsToo) {
+  std::vector<json::object> bodies{chat_body(talk(), 2, false), chat_body(talk(), 2, false)};
+  set_system(bodies[0], "Secret 7.\n", "");
+  set_system(bodies[1], "Secret 8.\n", "");
+  std::vector<json::object> tools = bodies;
+  for (int i = 0; i < 2; ++i) {
+    set_system(tools[static_cast<size_t>(i)], "Secret.\n", "");
+    tools[static_cast<size_t>(i)]["tools"] = json::array{tool("secret_tool", i == 0 ? "a secret" : "another secret")};
+  }
+  bodies.insert(bodies.end(), tools.begin(), tools.end());
+  std::vector<std::string> lines;
+  for (json::object& body : bodies) {
+    body["user"] = "Secret Service";
+    lines.push_back(json::serialize(body));
+  }
+  write_lines(file("log.jsonl"), lines);
+  ReportOptions reporting;
+  reporting.shard = true;
+  AuditOptions redacting;
+  redacting.redact = true;
+  const json::object open = report(*audit({file("log.jsonl")}), reporting), closed = report(*audit({file("log.jsonl")}, redacting), reporting);
+  ASSERT_NE(json::serialize(open).find("Secret"), std::string::npos);
+  ASSERT_GE(open.at("breakers").as_array().size(), 2u);
+  const auto joined = [&](const json::object& shard) {
+    Audit out(redacting, nullptr, nullptr);
+    EXPECT_TRUE(add_shard(shard, out));
+    return report(out, reporting);
+  };
+  const json::object from_open = joined(open), from_closed = joined(closed);
+  const std::string text = json::serialize(from_open), trace = decode_base64(text_of(from_open.at("shard").at("trace"))).value();
+  EXPECT_EQ(text.find("ecret"), std::string::npos) << text;
+  EXPECT_EQ(trace.find("ecret"), std::string::npos);
+  EXPECT_EQ(json::serialize(from_closed.at("breakers")), json::serialize(closed.at("breakers")));
+  for (const char* key : {"reuse", "per_tenant", "tokens"}) EXPECT_EQ(json::serialize(from_open.at(key)), json::serialize(open.at(key))) << key;
 }
 
 }  // namespace

@@ -780,7 +780,7 @@ Result<> add_shard(const json::object& report, Audit& audit) {
   const json::value* times = in.if_contains("has_times");
   found.has_times = found.trace && times != nullptr && times->is_bool() && times->get_bool();
   found.repeated_tokens = number<double>(shard, "repeated_tokens");
-  return audit.append(found);
+  return audit.append(std::move(found));
 }
 
 }  // namespace deepinfer::trace

@@ -123,6 +123,14 @@ Result<> RequestTrace::append(const RequestTrace& other) {
   return {};
 }
 
+void RequestTrace::rename_tenants(const std::function<std::string(const std::string&)>& name_of) {
+  NameTable renamed;
+  std::vector<uint32_t> to;
+  for (uint32_t id = 0; id < tenants.size(); ++id) to.push_back(renamed.id(name_of(tenants.name(id))));
+  for (TracedRequest& r : requests) r.tenant = to[r.tenant];
+  tenants = std::move(renamed);
+}
+
 std::string RequestTrace::encode() const {
   Writer out;
   out.raw(kMagic.data(), kMagic.size());

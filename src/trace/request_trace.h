@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -65,6 +66,9 @@ struct RequestTrace {
 
   // Appends the other trace's requests after this one's. Errors: kInvalidArgument (other block size, other sample).
   Result<> append(const RequestTrace& other);
+
+  // Gives tenants other names; those that share one from then on are one tenant.
+  void rename_tenants(const std::function<std::string(const std::string&)>& name_of);
 
   // The trace as bytes (docs/formats/request_trace.md), and back. Errors: kCorruption.
   std::string encode() const;

@@ -238,6 +238,15 @@ class AuditTest(unittest.TestCase):
             f.write(b"{\"timestamp\": \"1970-01-01T00:00:01Z\", \"messages\": [{\"role\": 7, \"content\": {\"x\": 1}}, null, 3]}\n")
             f.write(b"{\"timestamp\": \"2350-01-01T00:00:01Z\", \"messages\": [{\"role\": \"tool\", \"content\": [[], {}]}]}\n")
             f.write(b"{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{}, 1], \"content\": null}]}\n")
+        self.assertIn("--json", self.audit("--shard", self.log, code=2).stderr)
+        for flag in (["--sample", "1%"], ["--one-model"], ["--format", "chat"], ["--skipped", plain]):
+            self.assertIn(flag[0], self.audit("--merge", self.path("b.json"), *flag, code=2).stderr)
+        page = self.path("joined.html")
+        closed = self.audit("--merge", self.path("b.json"), "--redact", "--json", "--html", page).stdout
+        with open(page) as f:
+            for text in (closed, f.read(), self.audit("--merge", self.path("b.json"), "--redact").stdout):
+                self.assertNotIn("2026-11-01T", text)  # what breaks the prefixes of this log
+        self.assertIn("2026-11-01T", self.audit("--merge", self.path("b.json"), "--json").stdout)
             f.write(b"{\"x\": \"" + b"y" * (3 << 20) + b"\"}\n")
             f.write(b"42\nnull\n\"text\"\n{}\n[]\n")
             for line in lines[10:]:
