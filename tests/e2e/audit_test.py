@@ -121,6 +121,31 @@ class AuditTest(unittest.TestCase):
                 self.assertNotIn(word, text)
         self.assertIn("Wolfram", self.audit("--json", log).stdout)
 
+    def test_every_field_is_documented(self):
+        with open(os.path.join(e2e.SOURCE, "docs/audit.md")) as f:
+            documented = set(re.findall(r"\w+", f.read()))
+        lengths = self.path("few.csv")
+        with open(lengths, "w") as f:
+            f.write("TIMESTAMP,model,ContextTokens,GeneratedTokens\n2026-11-16 18:17:03,gpt-5,4808,10\n2026-11-16 18:27:03,none,4808,10\nno number\n")
+        hardware = ["--accelerator-hour", "8", "--prefill-rate", "10000", "--decode-rate", "1000"]
+        reports = [self.report(*words, *hardware) for words in ([self.log], [self.log, "--sample", "50%"], [lengths], [TRACE])]
+        for report in reports:
+            report["input"]["skipped"] = report["input"]["by_format"] = {}  # reasons and formats are texts of their own
+            for breaker in report["breakers"] or []:
+                breaker["lost_by_model"] = {}
+
+        def names(value):
+            if isinstance(value, dict):
+                for name, inner in value.items():
+                    yield name
+                    yield from names(inner)
+            elif isinstance(value, list):
+                for inner in value:
+                    yield from names(inner)
+
+        self.assertGreater(len(set(names(reports))), 100)
+        self.assertEqual(set(names(reports)) - documented - {"retention_5m", "retention_1h", "retention_12h", "retention_24h", "retention_72h", "retention_7d"}, set())
+
     def test_what_breaks_is_named_and_priced(self):
         report = self.report(self.log)
         first = report["breakers"][0]
@@ -213,6 +238,15 @@ class AuditTest(unittest.TestCase):
         with open(plain, "w") as f:
             f.write(self.audit("--json", self.log).stdout)
         self.assertIn("--shard", self.audit("--merge", plain, code=2).stderr)
+        self.assertIn("--json", self.audit("--shard", self.log, code=2).stderr)
+        for flag in (["--sample", "1%"], ["--one-model"], ["--format", "chat"], ["--skipped", plain]):
+            self.assertIn(flag[0], self.audit("--merge", self.path("b.json"), *flag, code=2).stderr)
+        page = self.path("joined.html")
+        closed = self.audit("--merge", self.path("b.json"), "--redact", "--json", "--html", page).stdout
+        with open(page) as f:
+            for text in (closed, f.read(), self.audit("--merge", self.path("b.json"), "--redact").stdout):
+                self.assertNotIn("2026-11-01T", text)  # what breaks the prefixes of this log
+        self.assertIn("2026-11-01T", self.audit("--merge", self.path("b.json"), "--json").stdout)
 
     def test_nothing_found_says_why(self):
         noise, archive, empty = self.path("noise.jsonl"), self.path("noise.gz"), self.path("empty.jsonl")
@@ -238,15 +272,6 @@ class AuditTest(unittest.TestCase):
             f.write(b"{\"timestamp\": \"1970-01-01T00:00:01Z\", \"messages\": [{\"role\": 7, \"content\": {\"x\": 1}}, null, 3]}\n")
             f.write(b"{\"timestamp\": \"2350-01-01T00:00:01Z\", \"messages\": [{\"role\": \"tool\", \"content\": [[], {}]}]}\n")
             f.write(b"{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{}, 1], \"content\": null}]}\n")
-        self.assertIn("--json", self.audit("--shard", self.log, code=2).stderr)
-        for flag in (["--sample", "1%"], ["--one-model"], ["--format", "chat"], ["--skipped", plain]):
-            self.assertIn(flag[0], self.audit("--merge", self.path("b.json"), *flag, code=2).stderr)
-        page = self.path("joined.html")
-        closed = self.audit("--merge", self.path("b.json"), "--redact", "--json", "--html", page).stdout
-        with open(page) as f:
-            for text in (closed, f.read(), self.audit("--merge", self.path("b.json"), "--redact").stdout):
-                self.assertNotIn("2026-11-01T", text)  # what breaks the prefixes of this log
-        self.assertIn("2026-11-01T", self.audit("--merge", self.path("b.json"), "--json").stdout)
             f.write(b"{\"x\": \"" + b"y" * (3 << 20) + b"\"}\n")
             f.write(b"42\nnull\n\"text\"\n{}\n[]\n")
             for line in lines[10:]:
