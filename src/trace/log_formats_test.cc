@@ -104,6 +104,35 @@ json::object otel(const Request& r) {
   return {{"resourceSpans", json::array{json::object{{"scopeSpans", json::array{json::object{{"spans", json::array{span}}}}}}}}};
 }
 
+// What OTLP makes of a structured attribute.
+json::object any_value(const json::value& value) {
+  json::array values;
+  if (const json::object* object = value.if_object()) {
+    for (const auto& [key, inner] : *object) values.push_back(json::object{{"key", key}, {"value", any_value(inner)}});
+    return {{"kvlistValue", json::object{{"values", std::move(values)}}}};
+  }
+  if (const json::array* array = value.if_array()) {
+    for (const json::value& inner : *array) values.push_back(any_value(inner));
+    return {{"arrayValue", json::object{{"values", std::move(values)}}}};
+  }
+  if (value.is_string()) return {{"stringValue", value}};
+  if (value.is_bool()) return {{"boolValue", value}};
+  if (value.is_int64()) return {{"intValue", std::to_string(value.get_int64())}};
+  if (value.is_null()) return {};
+  return {{"doubleValue", value}};
+}
+
+json::object otel_structured(const Request& r) {
+  json::object out = otel(r);
+  json::object& span = out["resourceSpans"].as_array()[0].as_object()["scopeSpans"].as_array()[0].as_object()["spans"].as_array()[0].as_object();
+  for (json::value& attribute : span["attributes"].as_array()) {
+    json::object& value = attribute.as_object()["value"].as_object();
+    const json::value* text = value.if_contains("stringValue");
+    if (text != nullptr && text->get_string().starts_with('[')) value = any_value(json::parse(text->get_string()));
+  }
+  return out;
+}
+
 json::object span_of(const Request& r, json::array attributes, json::array events) {
   attributes.push_back(otel_attribute("gen_ai.request.model", {{"stringValue", r.body.at("model")}}));
   attributes.push_back(otel_attribute("gen_ai.usage.prompt_tokens", {{"intValue", std::to_string(r.input)}}));
@@ -201,6 +230,7 @@ const std::pair<const char*, Writer> kWriters[] = {
        return json::object{{"request_id", "x"}, {"request_created_at", iso(r.ms)}, {"request_body", json::serialize(r.body)}, {"response_body", json::serialize(json::object{{"usage", usage(r)}})}};
      }},
     {"otel", otel},
+    {"otel", otel_structured},
     {"otel", otel_numbered},
     {"otel", otel_prompt_event},
     {"otel", otel_message_events},

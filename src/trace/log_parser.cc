@@ -7,6 +7,7 @@
 #include <array>
 #include <span>
 #include <unordered_map>
+#include <utility>
 
 #include "base/base64.h"
 #include "trace/request_body.h"
@@ -109,8 +110,8 @@ class LogParser::Attributes {
     simdjson::dom::array attributes;
     if (!list || list->get(attributes) != simdjson::SUCCESS) return;
     for (const Json one : attributes) {
-      const MaybeJson value = first_member(member(one, "value"), {"stringValue", "intValue", "doubleValue", "boolValue", "arrayValue", "kvlistValue"});
-      if (value) values_.emplace(text_of(member(one, "key")), *value);
+      const MaybeJson whole = member(one, "value"), plain = first_member(whole, {"stringValue", "intValue", "doubleValue", "boolValue"});
+      if (whole) values_.emplace(text_of(member(one, "key")), plain ? *plain : *whole);
     }
   }
   MaybeJson get(std::string_view key) const {
@@ -118,6 +119,35 @@ class LogParser::Attributes {
     return at != values_.end() ? MaybeJson(at->second) : std::nullopt;
   }
   MaybeJson first(std::initializer_list<std::string_view> keys) const {
+// An OTLP value as the JSON that it stands for: {"kvlistValue": {"values": [{"key", "value"}]}}, {"arrayValue": {"values": […]}}, {"stringValue": …}.
+// Its nesting is bounded by the parser's.
+void append_otlp_json(const Json& value, std::string& out) {
+  simdjson::dom::array list;
+  if (const MaybeJson values = member_at(value, "arrayValue.values"); values && values->get(list) == simdjson::SUCCESS) {
+    const char* separator = "[";
+    for (const Json element : list) {
+      out += std::exchange(separator, ",");
+      append_otlp_json(element, out);
+    }
+    out += list.size() == 0 ? "[]" : "]";
+  } else if (const MaybeJson members = member_at(value, "kvlistValue.values"); members && members->get(list) == simdjson::SUCCESS) {
+    const char* separator = "{";
+    for (const Json element : list) {
+      const MaybeJson key = member(element, "key"), inner = member(element, "value");
+      if (!key || !key->is_string()) continue;
+      out.append(std::exchange(separator, ",")).append(json_text(*key)).append(":");
+      if (inner) append_otlp_json(*inner, out);
+      else out += "null";
+    }
+    out += *separator == '{' ? "{}" : "}";
+  } else if (const MaybeJson number = member(value, "intValue")) {  // 64 bits, so often a string
+    out += number->is_string() ? std::to_string(integer_of(number).value_or(0)) : json_text(*number);
+  } else {
+    const MaybeJson plain = first_member(value, {"stringValue", "doubleValue", "boolValue", "bytesValue"});
+    out += plain ? json_text(*plain) : "null";
+  }
+}
+
     for (const std::string_view key : keys) {
       if (MaybeJson value = get(key)) return value;
     }
@@ -163,6 +193,14 @@ std::optional<Skip> LogParser::parse_value(const Json& value, std::vector<LogRec
     const MaybeJson page = member(value, "data");
     if ((skip != Skip::kNoRequest && skip != Skip::kOtherFormat) || !page || page->get(list) != simdjson::SUCCESS) return skip;
   }
+// Likewise of an attribute, whose structure OTLP spells out.
+MaybeJson LogParser::attribute_or_text(const MaybeJson& value) {
+  if (!is_object(value)) return object_or_text(value);
+  std::string text;
+  append_otlp_json(*value, text);
+  return parse_inner(text);
+}
+
   for (const Json element : list) {
     num_inner_ = 0;
     if (const auto why = parse_record(element, out)) {
@@ -456,7 +494,7 @@ std::optional<Skip> LogParser::parse_span(const Json& span, std::vector<LogRecor
   recipe::Conversation conversation;
   simdjson::dom::array list;
   if (const MaybeJson system = get({"gen_ai.system_instructions"})) {
-    const MaybeJson parts = object_or_text(system);
+    const MaybeJson parts = attribute_or_text(system);
     if (parts && parts->get(list) == simdjson::SUCCESS) {
       std::string text;
       for (const Json part : list) text += (text.empty() ? "" : "\n\n") + std::string(text_of(first_member(part, {"content", "text"})));
@@ -465,13 +503,13 @@ std::optional<Skip> LogParser::parse_span(const Json& span, std::vector<LogRecor
       conversation.messages.push_back({.role = recipe::Role::kSystem, .content = std::string(text_of(system))});
     }
   }
-  if (const MaybeJson messages = object_or_text(get({"gen_ai.input.messages", "gen_ai.prompt"})); messages && messages->get(list) == simdjson::SUCCESS) {
+  if (const MaybeJson messages = attribute_or_text(get({"gen_ai.input.messages", "gen_ai.prompt"})); messages && messages->get(list) == simdjson::SUCCESS) {
     for (const Json message : list) append_otel_message(message, conversation);
   } else {
     append_numbered_messages(attributes, conversation);
     append_span_events(member(span, "events"), conversation);
   }
-  if (const MaybeJson tools = object_or_text(get({"gen_ai.tool.definitions", "gen_ai.request.tools"}))) append_tools(*tools, conversation);
+  if (const MaybeJson tools = attribute_or_text(get({"gen_ai.tool.definitions", "gen_ai.request.tools"}))) append_tools(*tools, conversation);
   else append_numbered_tools(attributes, conversation);
   if (conversation.messages.empty()) return take_lengths(std::move(record), out);
   record.prompt = std::move(conversation);
@@ -486,7 +524,7 @@ void LogParser::append_numbered_messages(const Attributes& attributes, recipe::C
     const MaybeJson role = attributes.get(stem + "role"), content = attributes.get(stem + "content");
     if (!role && !content) return;
     const size_t num_inner = num_inner_, num_messages = out.messages.size();
-    const MaybeJson blocks = object_or_text(content);  // several blocks are written as the JSON of their list
+    const MaybeJson blocks = attribute_or_text(content);  // several blocks are written as the JSON of their list
     append_anthropic_message(text_of(role), is_array(blocks) ? blocks : content, out);
     num_inner_ = num_inner;
     if (out.messages.size() == num_messages) continue;  // an empty list of blocks
@@ -509,7 +547,7 @@ void LogParser::append_numbered_tools(const Attributes& attributes, recipe::Conv
     const MaybeJson name = attributes.get(stem + "name");
     if (!name) return;
     const size_t num_inner = num_inner_;
-    append_tool(text_of(name), text_of(attributes.get(stem + "description")), object_or_text(attributes.get(stem + "parameters")), out);
+    append_tool(text_of(name), text_of(attributes.get(stem + "description")), attribute_or_text(attributes.get(stem + "parameters")), out);
     num_inner_ = num_inner;
   }
 }
@@ -524,13 +562,13 @@ void LogParser::append_span_events(const MaybeJson& events, recipe::Conversation
     const Attributes attributes(member(event, "attributes"));
     const size_t num_inner = num_inner_;
     if (name == "gen_ai.content.prompt") {
-      const MaybeJson prompt = object_or_text(attributes.get("gen_ai.prompt"));
+      const MaybeJson prompt = attribute_or_text(attributes.get("gen_ai.prompt"));
       if (prompt && prompt->get(messages) == simdjson::SUCCESS) {
         for (const Json message : messages) append_otel_message(message, out);
       }
     } else if (name.starts_with(kPrefix) && name.ends_with(kSuffix) && name.size() > kPrefix.size() + kSuffix.size()) {
       name = name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSuffix.size());
-      if (const MaybeJson body = object_or_text(attributes.get("gen_ai.event.content")); is_object(body)) append_chat_message(*body, name, out);
+      if (const MaybeJson body = attribute_or_text(attributes.get("gen_ai.event.content")); is_object(body)) append_chat_message(*body, name, out);
       else append_anthropic_message(name, attributes.get("content"), out);
     }
     num_inner_ = num_inner;

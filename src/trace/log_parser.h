@@ -55,6 +55,7 @@ class LogParser {
   // JSON inside a string of a JSON value; nesting is bounded.
   MaybeJson parse_inner(std::string_view text);
   MaybeJson object_or_text(const MaybeJson& value);
+  MaybeJson attribute_or_text(const MaybeJson& value);
 
   ParserOptions options_;
   simdjson::dom::parser parser_;

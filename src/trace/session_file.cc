@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "trace/request_body.h"
+#include <utility>
 
 namespace deepinfer::trace {
 namespace {
