@@ -15,6 +15,7 @@ namespace {
 constexpr int64_t kBackwardUs = 60'000'000;
 constexpr size_t kPreparedBytes = 16 << 20;           // of a piece, before it is entered in parts
 constexpr size_t kSampleBytes = 400;
+constexpr uint64_t kCallBytes = 40;                   // of a set's entry and its share of the table
 constexpr uint64_t kBlockBytes = 48;                  // of a node of the tree and its share of the index, which grow by doubling
 
 int32_t token_count(int64_t tokens) { return static_cast<int32_t>(std::clamp<int64_t>(tokens, -1, INT32_MAX)); }
@@ -34,10 +35,10 @@ std::string plain_text(const recipe::Conversation& conversation) {
   return out;
 }
 
-std::vector<std::string_view> csv_cells(std::string_view row) {
 // A row is one line. A cell in quotes may hold commas, and quotes twice over.
-  std::vector<std::string_view> out;
+std::vector<std::string_view> csv_cells(std::string_view row) {
   constexpr std::string_view kBlank = " \r";
+  std::vector<std::string_view> out;
   while (true) {
     const size_t begin = row.find_first_not_of(' ');
     size_t from = 0;
@@ -56,9 +57,9 @@ std::vector<std::string_view> csv_cells(std::string_view row) {
   }
 }
 
-std::optional<int64_t> whole_number(std::string_view text) {
 std::string digest_of(const std::string& name) { return name.empty() ? name : fmt::format("{:016x}", XXH3_64bits(name.data(), name.size())); }
 
+std::optional<int64_t> whole_number(std::string_view text) {
   int64_t out = 0;
   if (text.empty() || text.size() > 15) return std::nullopt;
   for (const char c : text) {
@@ -207,7 +208,11 @@ class PieceWorker {
     out.tenant = shown_name(std::move(record.tenant));
     out.session = shown_name(std::move(record.session));
     out.model = options_.one_model ? "" : std::move(record.model);
+    if (!record.call_id.empty()) out.call = XXH3_64bits(record.call_id.data(), record.call_id.size()) | 1;
     out.usage = record.usage;
+    for (int64_t* count : {&out.usage.input, &out.usage.cached, &out.usage.written, &out.usage.written_1h, &out.usage.output}) {
+      *count = std::clamp<int64_t>(*count, -1, kMaxLoggedTokens);
+    }
     out.incomplete = record.incomplete;
     if (const auto* hashed = std::get_if<HashedPrompt>(&record.prompt)) {
       prepare_hashed(*hashed, out);
@@ -381,13 +386,17 @@ void Audit::trim_samples() {
 // Prefixes can be sampled, requests cannot: each may be the last use of a block that is kept. What requests take, prefixes leave free, down
 // to an eighth of what both share; false: beyond that.
 bool Audit::make_room() {
-  const uint64_t shared = options_.memory_bytes * 3 / 8, used = trace_->request_bytes();
+  const uint64_t shared = options_.memory_bytes * 3 / 8, used = trace_->request_bytes() + calls_.size() * kCallBytes;
   if (used > shared - shared / 8) return false;
   trace_->tree.set_max_blocks((shared - used) / kBlockBytes);
   return true;
 }
 
 void Audit::commit(PreparedRequest&& request, size_t file) {
+  if (request.call != 0 && !calls_.insert(request.call).second) {
+    ++input_.skipped[static_cast<size_t>(Skip::kCopy)];
+    return;
+  }
   ++input_.records_by_format[static_cast<size_t>(request.format)];
   input_.num_incomplete += request.incomplete;
   if (request.lengths_only) return lengths_.add(request.model, request.time_us, request.usage);

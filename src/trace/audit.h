@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "recipe/prompt.h"
@@ -109,6 +110,7 @@ class Audit {
   BreakFinder breakers_;
   Repetition repetition_;
   SeenBlocks seen_;  // of a trace that is sampled
+  std::unordered_set<uint64_t> calls_;  // PreparedRequest::call of what was entered
   size_t clock_file_ = SIZE_MAX;
   int64_t clock_us_ = 0;
   bool has_clock_ = false;

@@ -372,6 +372,185 @@ TEST_F(LogFormats, SessionFilesOfAgentsGiveTheSameFigures) {
   }
 }
 
+// Claude Code hangs each result of parallel tool calls under the line of its own call: the way up from the next turn passes one of them only.
+TEST_F(LogFormats, ResultsOfParallelCallsAreInTheNextPrompt) {
+  Rng rng(9);
+  const std::string ask = words(rng, 300), thought = words(rng, 80), answer = words(rng, 90), next = words(rng, 60);
+  const std::string results[] = {words(rng, 500), words(rng, 700), words(rng, 400)};
+  const auto call = [](const char* id) { return json::object{{"id", id}, {"type", "function"}, {"function", json::object{{"name", "read"}, {"arguments", R"({"path":"x"})"}}}}; };
+  const json::object user{{"role", "user"}, {"content", ask}};
+  const json::object calls{{"role", "assistant"}, {"content", nullptr}, {"reasoning_content", thought}, {"tool_calls", json::array{call("a"), call("b"), call("c")}}};
+  json::array before{user}, after{user, calls};
+  for (int i = 0; i < 3; ++i) after.push_back(json::object{{"role", "tool"}, {"tool_call_id", std::string(1, static_cast<char>('a' + i))}, {"content", results[i]}});
+  json::array last = after;
+  last.push_back(json::object{{"role", "assistant"}, {"content", answer}});
+  last.push_back(json::object{{"role", "user"}, {"content", next}});
+  std::vector<std::string> chat;
+  int64_t ms = kNovemberMs;
+  for (const json::array& messages : {before, after, last}) chat.push_back(json::serialize(json::object{{"timestamp", iso(ms += 1000)}, {"model", "claude-x"}, {"messages", messages}}));
+  write_lines(file("chat.jsonl"), chat);
+  const json::object expected = report_of(file("chat.jsonl"));
+
+  const auto line = [&](const char* type, const std::string& uuid, const std::string& parent, json::object message, int second) {
+    return json::serialize(json::object{{"type", type}, {"uuid", uuid}, {"parentUuid", parent.empty() ? json::value() : json::value(parent)}, {"sessionId", "s"},
+                                        {"timestamp", iso(kNovemberMs + second * 1000)}, {"message", std::move(message)}});
+  };
+  const auto said = [&](const std::string& uuid, const std::string& parent, const char* id, json::object block, int second) {
+    return line("assistant", uuid, parent, {{"id", id}, {"model", "claude-x"}, {"role", "assistant"}, {"content", json::array{std::move(block)}}}, second);
+  };
+  const auto use = [](const char* id) { return json::object{{"type", "tool_use"}, {"id", id}, {"name", "read"}, {"input", json::object{{"path", "x"}}}}; };
+  const auto result = [&](int i, const std::string& parent, int second) {
+    const std::string id(1, static_cast<char>('a' + i));
+    return line("user", "r" + id, parent, {{"role", "user"}, {"content", json::array{json::object{{"type", "tool_result"}, {"tool_use_id", id}, {"content", results[i]}}}}}, second);
+  };
+  const std::string first = line("user", "u", "", {{"role", "user"}, {"content", ask}}, 1);
+  const std::string thinking = said("t", "u", "m1", {{"type", "thinking"}, {"thinking", thought}}, 2);
+  const auto rest = [&](const std::string& parent) {
+    return std::vector<std::string>{said("f", parent, "m2", {{"type", "text"}, {"text", answer}}, 3), line("user", "n", "f", {{"role", "user"}, {"content", next}}, 3),
+                                    said("g", "n", "m3", {{"type", "text"}, {"text", "done"}}, 4)};
+  };
+  // Calls one behind the other, then results, each under its call; or calls and results in turn; or one behind the other, as it was once. A line
+  // that some gateways bring twice says nothing new.
+  const std::vector<std::vector<std::string>> orders = {
+      {first, thinking, said("ca", "t", "m1", use("a"), 2), said("cb", "ca", "m1", use("b"), 2), said("cc", "cb", "m1", use("c"), 2), result(0, "ca", 2), result(1, "cb", 2), result(2, "cc", 2)},
+      {first, thinking, said("ca", "t", "m1", use("a"), 2), result(0, "ca", 2), said("cb", "ra", "m1", use("b"), 2), result(1, "cb", 2), said("cc", "rb", "m1", use("c"), 2), result(2, "cc", 2)},
+      {first, thinking, said("ca", "t", "m1", use("a"), 2), said("cb", "ca", "m1", use("b"), 2), said("cc", "cb", "m1", use("c"), 2), result(0, "cc", 2), result(1, "ra", 2), result(2, "rb", 2)},
+      {first, thinking, said("t2", "t", "m1", {{"type", "thinking"}, {"thinking", thought}}, 2), said("ca", "t2", "m1", use("a"), 2), said("c2", "ca", "m1", use("a"), 2), said("cb", "c2", "m1", use("b"), 2),
+       said("cc", "cb", "m1", use("c"), 2), result(2, "cc", 2), result(0, "ca", 2), result(1, "cb", 2)}};
+  for (size_t i = 0; i < orders.size(); ++i) {
+    std::vector<std::string> lines = orders[i];
+    const std::vector<std::string> end = rest(i == 3 ? "rb" : "rc");
+    lines.insert(lines.end(), end.begin(), end.end());
+    write_lines(file("session.jsonl"), lines);
+    const json::object found = report_of(file("session.jsonl"));
+    EXPECT_EQ(found.at("input").at("requests").to_number<int>(), 3) << i;
+    EXPECT_EQ(found.at("tokens").at("input"), expected.at("tokens").at("input")) << i;
+    EXPECT_EQ(json::serialize(found.at("reuse")), json::serialize(expected.at("reuse"))) << i;
+  }
+}
+
+// Resumed and forked sessions hold what went before, calls and all; subagents bear the session that they were started from.
+TEST_F(LogFormats, CopiesOfACallAreOneAndSubagentsTheirOwn) {
+  const auto lines = [&](const std::string& session, const std::string& agent, const std::string& id, const char* model) {
+    const auto line = [&](json::object more) {
+      more["sessionId"] = session;
+      more["timestamp"] = "2026-11-01T00:00:00Z";
+      if (!agent.empty()) more["agentId"] = agent;
+      return json::serialize(more);
+    };
+    return std::vector<std::string>{
+        line({{"type", "user"}, {"uuid", "u"}, {"parentUuid", nullptr}, {"message", json::object{{"role", "user"}, {"content", "hello"}}}}),
+        line({{"type", "assistant"}, {"uuid", "a"}, {"parentUuid", "u"}, {"requestId", "req"},
+              {"message", json::object{{"id", id}, {"model", model}, {"role", "assistant"}, {"content", json::array{json::object{{"type", "text"}, {"text", "hi"}}}}}}})};
+  };
+  write_lines(file("1.jsonl"), lines("one", "", "msg", "claude-x"));
+  write_lines(file("2.jsonl"), lines("two", "", "msg", "claude-x"));   // the same call
+  write_lines(file("3.jsonl"), lines("one", "x", "msg2", "claude-x"));  // a subagent's
+  write_lines(file("4.jsonl"), lines("four", "", "msg3", "<synthetic>"));  // nobody's
+  const auto found = audit({file("1.jsonl"), file("2.jsonl"), file("3.jsonl"), file("4.jsonl")});
+  ASSERT_NE(found->trace(), nullptr);
+  ASSERT_EQ(found->trace()->requests.size(), 2u);
+  EXPECT_NE(found->trace()->requests[0].session, found->trace()->requests[1].session);
+  EXPECT_EQ(found->input().skipped[static_cast<size_t>(Skip::kCopy)], 1u);
+  EXPECT_EQ(found->input().records_by_format[static_cast<size_t>(LogFormat::kClaudeCode)], 2u);
+  EXPECT_EQ(found->input().num_incomplete, 2u);
+}
+
+// What the provider ran within an answer does not begin another one, and what no model was shown is in no prompt.
+TEST_F(LogFormats, SearchesWithinAnAnswerOfCodexAreNoCalls) {
+  const auto log = [&](bool search, bool snapshot) {
+    std::vector<std::string> lines;
+    int second = 0;
+    const auto line = [&](const char* type, json::object payload) {
+      lines.push_back(json::serialize(json::object{{"timestamp", iso(kNovemberMs + ++second * 1000)}, {"type", type}, {"payload", std::move(payload)}}));
+    };
+    const auto text = [](const char* role, const char* type, const char* words) {
+      return json::object{{"type", "message"}, {"role", role}, {"content", json::array{json::object{{"type", type}, {"text", words}}}}};
+    };
+    line("session_meta", {{"id", "s"}});
+    if (snapshot) line("response_item", {{"type", "ghost_snapshot"}, {"ghost_commit", json::object{{"id", std::string(4000, 'f')}}}});
+    line("response_item", text("user", "input_text", "what is new?"));
+    line("response_item", {{"type", "reasoning"}, {"summary", json::array{json::object{{"type", "summary_text"}, {"text", "search"}}}}});
+    if (search) line("response_item", {{"type", "web_search_call"}, {"status", "completed"}, {"action", json::object{{"type", "search"}, {"query", "news"}}}});
+    line("response_item", text("assistant", "output_text", "nothing"));
+    line("response_item", text("user", "input_text", "and now?"));
+    line("response_item", text("assistant", "output_text", "nothing still"));
+    write_lines(file("rollout.jsonl"), lines);
+    return report_of(file("rollout.jsonl"));
+  };
+  const json::object plain = log(false, false), noted = log(false, true), searched = log(true, true);
+  EXPECT_EQ(plain.at("input").at("requests").to_number<int>(), 2);
+  EXPECT_EQ(noted.at("tokens"), plain.at("tokens"));
+  EXPECT_EQ(searched.at("input").at("requests").to_number<int>(), 2);
+  EXPECT_GT(searched.at("tokens").at("input").to_number<int>(), plain.at("tokens").at("input").to_number<int>());
+}
+
+// What tracing tools write around a call repeats its messages and sums its counts; what a gateway had in a cache of answers no model saw.
+TEST_F(LogFormats, WhatIsNoCallIsNotCounted) {
+  const std::vector<Request> all = requests(talks(false));
+  std::vector<std::string> calls, around;
+  for (const Request& r : all) {
+    json::object generation{{"id", "g"}, {"traceId", "t"}, {"type", "GENERATION"}, {"startTime", iso(r.ms)}, {"model", r.body.at("model")}, {"input", r.body},
+                            {"usageDetails", json::object{{"input", r.input - r.cached}, {"input_cached_tokens", r.cached}, {"output", r.output}}}};
+    calls.push_back(json::serialize(generation));
+    around.push_back(calls.back());
+    for (const char* type : {"SPAN", "AGENT", "CHAIN", "TOOL"}) {
+      generation["type"] = type;
+      around.push_back(json::serialize(generation));
+    }
+    json::object enriched{{"trace_id", "t"}, {"type", "SPAN"}, {"start_time", iso(r.ms)}, {"input", json::serialize(r.body)}};
+    around.push_back(json::serialize(enriched));
+    json::object span = otel(r);
+    json::array& attributes = span["resourceSpans"].as_array()[0].as_object()["scopeSpans"].as_array()[0].as_object()["spans"].as_array()[0].as_object()["attributes"].as_array();
+    attributes.push_back(otel_attribute("gen_ai.operation.name", {{"stringValue", "invoke_agent"}}));
+    around.push_back(json::serialize(span));
+    for (const json::value& hit : {json::value(true), json::value("True")}) {
+      json::object cached = kWriters[3].second(r);
+      cached["cache_hit"] = hit;
+      around.push_back(json::serialize(cached));
+    }
+  }
+  write_lines(file("calls.jsonl"), calls);
+  write_lines(file("around.jsonl"), around);
+  const json::object found = report_of(file("around.jsonl"));
+  EXPECT_EQ(figures(found), figures(report_of(file("calls.jsonl"))));
+  EXPECT_EQ(found.at("input").at("skipped").at(skip_reason(Skip::kNoCall)).to_number<size_t>(), all.size() * 8);
+  json::object missed = kWriters[3].second(all[0]);
+  missed["cache_hit"] = "False";
+  write_lines(file("missed.jsonl"), {json::serialize(missed)});
+  EXPECT_EQ(report_of(file("missed.jsonl")).at("input").at("requests").to_number<int>(), 1);
+}
+
+// Columns of a tool that leave out what a cache had do not hide what the provider's own answer says of it.
+TEST_F(LogFormats, AnAnswersCountsStandAboveColumnsWithoutACache) {
+  const std::vector<Request> all = requests(talks(false));
+  std::vector<std::string> lines;
+  for (const Request& r : all) {
+    lines.push_back(json::serialize(json::object{{"request_id", "x"}, {"request_created_at", iso(r.ms)}, {"request_body", json::serialize(r.body)}, {"prompt_tokens", r.input - r.cached},
+                                                 {"completion_tokens", r.output}, {"response_body", json::serialize(json::object{{"usage", usage(r)}})}}));
+  }
+  write_lines(file("helicone.jsonl"), lines);
+  EXPECT_EQ(figures(report_of(file("helicone.jsonl"))), figures(report_of(write(all, kWriters[0].second, file("chat.jsonl")))));
+}
+
+// No sum of a log's counts is more than a number holds, whatever stands there.
+TEST_F(LogFormats, CountsThatNoRequestHasAreBounded) {
+  const char* huge = "9223372036854775807";
+  std::vector<std::string> lines;
+  for (int i = 0; i < 3; ++i) {
+    lines.push_back(fmt::format(R"({{"timestamp":{0},"input_length":{0},"output_length":{0}}})", huge));
+    lines.push_back(fmt::format(R"({{"ts":1,"usage":{{"input_tokens":{0},"cache_read_input_tokens":{0},"cache_creation_input_tokens":{0},"output_tokens":{0}}},"input_length":5}})", huge));
+    lines.push_back(R"({"ts":1,"usage":{"prompt_tokens":-7,"completion_tokens":-7},"input_length":5})");
+  }
+  write_lines(file("lengths.jsonl"), lines);
+  const json::object found = report_of(file("lengths.jsonl"));
+  EXPECT_EQ(found.at("tokens").at("input").to_number<int64_t>(), 6 * kMaxLoggedTokens + 3 * 5);
+  EXPECT_EQ(found.at("tokens").at("output").to_number<int64_t>(), 6 * kMaxLoggedTokens);
+  for (std::string& line : lines) line = fmt::format(R"({{"timestamp":{0},"hash_ids":[1,2],"block_size":16,"input_length":{0},"output_length":{0}}})", huge);
+  write_lines(file("hashes.jsonl"), lines);
+  EXPECT_EQ(report_of(file("hashes.jsonl")).at("reuse").at("unlimited").at("hit_tokens").to_number<int64_t>(), 8 * 32);
+}
+
 TEST_F(LogFormats, CompressedArraysDocumentsAndMixedLinesAreTold) {
   const std::vector<Request> all = requests(talks(false));
   const std::string plain = write(all, kWriters[0].second, file("plain.jsonl"));

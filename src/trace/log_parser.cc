@@ -67,6 +67,24 @@ uint64_t hash_value(const Json& value) {
   return XXH3_64bits(text.data(), text.size());
 }
 
+// What tracing tools write around a call holds the same messages and the sum of its counts: Langfuse's other observations. And LiteLLM logs what it
+// answered from its own cache of answers.
+bool calls_no_model(const Json& value) {
+  constexpr std::string_view kKinds[] = {"SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL"};
+  const std::string_view kind = text_of(first_member(value, {"type", "observation_type"}));
+  const bool observation = (member(value, "traceId") || member(value, "trace_id")) && (member(value, "input") || first_member(value, {"usageDetails", "usage_details"}));
+  if (observation && std::find(std::begin(kKinds), std::end(kKinds), kind) != std::end(kKinds)) return true;
+  const MaybeJson hit = member(value, "call_type") ? member(value, "cache_hit") : std::nullopt;
+  bool yes = false;
+  return hit && ((hit->get(yes) == simdjson::SUCCESS && yes) || text_of(hit) == "True" || text_of(hit) == "true");
+}
+
+// Spans around calls, of an agent or a tool, have a model's name and counts too.
+bool is_model_operation(std::string_view name) {
+  constexpr std::string_view kOthers[] = {"invoke_agent", "create_agent", "execute_tool", "invoke_workflow", "embeddings", "retrieval", "plan", "memory"};
+  return std::find(std::begin(kOthers), std::end(kOthers), name) == std::end(kOthers);
+}
+
 // {"role", "parts": [{"type": "text", "content"}, {"type": "tool_call", …}, {"type": "tool_call_response", …}]}, or a chat message.
 void append_otel_message(const Json& value, recipe::Conversation& out) {
   simdjson::dom::array parts;
@@ -101,24 +119,6 @@ void append_otel_message(const Json& value, recipe::Conversation& out) {
   if (any) out.messages.push_back(std::move(message));
 }
 
-}  // namespace
-
-// OTLP attributes, [{"key": …, "value": {"stringValue": …}}], by key: a span of a long conversation has thousands.
-class LogParser::Attributes {
- public:
-  explicit Attributes(const MaybeJson& list) {
-    simdjson::dom::array attributes;
-    if (!list || list->get(attributes) != simdjson::SUCCESS) return;
-    for (const Json one : attributes) {
-      const MaybeJson whole = member(one, "value"), plain = first_member(whole, {"stringValue", "intValue", "doubleValue", "boolValue"});
-      if (whole) values_.emplace(text_of(member(one, "key")), plain ? *plain : *whole);
-    }
-  }
-  MaybeJson get(std::string_view key) const {
-    const auto at = values_.find(key);
-    return at != values_.end() ? MaybeJson(at->second) : std::nullopt;
-  }
-  MaybeJson first(std::initializer_list<std::string_view> keys) const {
 // An OTLP value as the JSON that it stands for: {"kvlistValue": {"values": [{"key", "value"}]}}, {"arrayValue": {"values": […]}}, {"stringValue": …}.
 // Its nesting is bounded by the parser's.
 void append_otlp_json(const Json& value, std::string& out) {
@@ -148,6 +148,24 @@ void append_otlp_json(const Json& value, std::string& out) {
   }
 }
 
+}  // namespace
+
+// OTLP attributes, [{"key": …, "value": {"stringValue": …}}], by key: a span of a long conversation has thousands.
+class LogParser::Attributes {
+ public:
+  explicit Attributes(const MaybeJson& list) {
+    simdjson::dom::array attributes;
+    if (!list || list->get(attributes) != simdjson::SUCCESS) return;
+    for (const Json one : attributes) {
+      const MaybeJson whole = member(one, "value"), plain = first_member(whole, {"stringValue", "intValue", "doubleValue", "boolValue"});
+      if (whole) values_.emplace(text_of(member(one, "key")), plain ? *plain : *whole);
+    }
+  }
+  MaybeJson get(std::string_view key) const {
+    const auto at = values_.find(key);
+    return at != values_.end() ? MaybeJson(at->second) : std::nullopt;
+  }
+  MaybeJson first(std::initializer_list<std::string_view> keys) const {
     for (const std::string_view key : keys) {
       if (MaybeJson value = get(key)) return value;
     }
@@ -175,6 +193,14 @@ MaybeJson LogParser::object_or_text(const MaybeJson& value) {
   return parse_inner(text);
 }
 
+// Likewise of an attribute, whose structure OTLP spells out.
+MaybeJson LogParser::attribute_or_text(const MaybeJson& value) {
+  if (!is_object(value)) return object_or_text(value);
+  std::string text;
+  append_otlp_json(*value, text);
+  return parse_inner(text);
+}
+
 std::optional<Skip> LogParser::parse(std::string_view text, std::vector<LogRecord>& out) {
   Json value;
   const simdjson::error_code error = parser_.parse(text.data(), text.size(), false).get(value);
@@ -193,14 +219,6 @@ std::optional<Skip> LogParser::parse_value(const Json& value, std::vector<LogRec
     const MaybeJson page = member(value, "data");
     if ((skip != Skip::kNoRequest && skip != Skip::kOtherFormat) || !page || page->get(list) != simdjson::SUCCESS) return skip;
   }
-// Likewise of an attribute, whose structure OTLP spells out.
-MaybeJson LogParser::attribute_or_text(const MaybeJson& value) {
-  if (!is_object(value)) return object_or_text(value);
-  std::string text;
-  append_otlp_json(*value, text);
-  return parse_inner(text);
-}
-
   for (const Json element : list) {
     num_inner_ = 0;
     if (const auto why = parse_record(element, out)) {
@@ -214,6 +232,7 @@ MaybeJson LogParser::attribute_or_text(const MaybeJson& value) {
 
 std::optional<Skip> LogParser::parse_record(const Json& value, std::vector<LogRecord>& out) {
   if (!value.is_object()) return options_.format ? Skip::kOtherFormat : Skip::kNoRequest;
+  if (calls_no_model(value)) return Skip::kNoCall;
   if (options_.format) {
     const std::optional<Skip> skip = parse_as(*options_.format, value, out);
     return skip == Skip::kNoRequest ? Skip::kOtherFormat : skip;
@@ -311,8 +330,12 @@ void LogParser::read_frame(const Json& outer, LogRecord& record) const {
 }
 
 std::optional<Skip> LogParser::parse_body_of(const Json& outer, LogRecord record, std::vector<LogRecord>& out) {
-  // Answers may be logged as text; their usage is in them.
-  if (record.usage.input < 0) read_answer(first_member(outer, {"response_body", "response", "responseBody", "output"}), record.usage);
+  // Answers may be logged as text; their usage is in them. It says what a cache had, which the tool's own columns may not (Helicone's prompt_tokens).
+  if (record.usage.cached < 0) {
+    LoggedUsage of_answer;
+    read_answer(first_member(outer, {"response_body", "response", "responseBody", "output"}), of_answer);
+    if (of_answer.input >= 0 && (record.usage.input < 0 || of_answer.cached >= 0)) record.usage = of_answer;
+  }
   for (const std::string_view key : kBodyFields) {
     const MaybeJson body = object_or_text(member_at(outer, key));
     if (const auto format = body_format(body)) {
@@ -436,7 +459,7 @@ std::optional<Skip> LogParser::parse_hash_trace(const Json& value, std::vector<L
 // Milliseconds since the trace began, whatever size the number has; unless it is a clock.
 void LogParser::read_mooncake_time(const Json& value, LogRecord& record) const {
   const auto ms = integer_of(member(value, "timestamp"));
-  if (ms && options_.time_field.empty() && !(record.time_us && is_clock_us(*record.time_us))) record.time_us = *ms * 1000;
+  if (ms && *ms >= 0 && *ms < INT64_MAX / 1000 && options_.time_field.empty() && !(record.time_us && is_clock_us(*record.time_us))) record.time_us = *ms * 1000;
 }
 
 std::optional<Skip> LogParser::parse_lengths(const Json& value, std::vector<LogRecord>& out) {
@@ -466,7 +489,7 @@ std::optional<Skip> LogParser::parse_otel(const Json& value, std::vector<LogReco
     num_inner_ = 0;
     const auto why = parse_span(span, out);
     if (!why) skip.reset();
-    else if (skip && *why == Skip::kNoPrompt) skip = why;
+    else if (skip && (*why == Skip::kNoPrompt || (*why == Skip::kNoCall && *skip == Skip::kNoRequest))) skip = why;
   };
   each(member(value, "spans"), visit_span);
   each(member(value, "resourceSpans"), [&](const Json& resource) {
@@ -483,6 +506,7 @@ std::optional<Skip> LogParser::parse_span(const Json& span, std::vector<LogRecor
   LogRecord record = record_of(LogFormat::kOtel);
   record.model = text_of(get({"gen_ai.request.model", "gen_ai.response.model", "llm.request.model"}));
   if (record.model.empty() && !get({"gen_ai.system", "gen_ai.provider.name", "gen_ai.operation.name"})) return Skip::kNoRequest;
+  if (!is_model_operation(text_of(get({"gen_ai.operation.name"})))) return Skip::kNoCall;
   record.time_us = options_.time_field.empty() ? time_us_of(member(span, "startTimeUnixNano")) : time_us_of(member_at(span, options_.time_field));
   record.session = text_of(get({"gen_ai.conversation.id", "session.id"}));
   record.tenant = text_of(options_.tenant_field.empty() ? get({"enduser.id", "user.id", "tenant.id"}) : get({options_.tenant_field}));

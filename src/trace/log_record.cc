@@ -35,6 +35,8 @@ std::string_view skip_reason(Skip skip) {
     case Skip::kOtherFormat: return "not in the format that was asked for";
     case Skip::kOtherKind: return "prompts among block hashes, or block hashes among prompts: these are audited apart";
     case Skip::kBeyondMemory: return "more requests than the memory holds";
+    case Skip::kCopy: return "a call that another session file told before";
+    case Skip::kNoCall: return "not a model's call: what ran around one, or an answer out of a gateway's cache";
   }
   return "";
 }

@@ -35,6 +35,9 @@ struct UnknownPrompt {};
 
 using LoggedPrompt = std::variant<recipe::Conversation, std::string, std::vector<TokenId>, HashedPrompt, UnknownPrompt>;
 
+// Of one request; more is damage.
+constexpr int64_t kMaxLoggedTokens = INT32_MAX;
+
 // Token counts as logged; input counts cached and written ones too, written those that are kept for an hour. -1: not in the log.
 struct LoggedUsage {
   int64_t input = -1, cached = -1, written = -1, written_1h = -1, output = -1;
@@ -44,6 +47,7 @@ struct LogRecord {
   LogFormat format = LogFormat::kChat;
   std::optional<int64_t> time_us;  // since 1970; of a trace, since its own beginning
   std::string tenant, session, model;
+  std::string call_id;             // what a copy of the same call in another file has too; "": not known
   LoggedUsage usage;
   LoggedPrompt prompt;
   bool incomplete = false;  // the log leaves out a part of the prompt that the model saw (system prompt, tools, stored turns)
@@ -52,8 +56,9 @@ struct LogRecord {
 // Why a line is not in the figures.
 enum class Skip : uint8_t {
   kNotJson, kTooDeep, kTooLong, kNoRequest, kNoPrompt, kResponseOnly, kSessionLine, kOtherBlocks, kBadCsv, kUnreadable, kOtherFormat, kOtherKind, kBeyondMemory,
+  kCopy, kNoCall,
 };
-constexpr int kNumSkips = static_cast<int>(Skip::kBeyondMemory) + 1;
+constexpr int kNumSkips = static_cast<int>(Skip::kNoCall) + 1;
 std::string_view skip_reason(Skip skip);
 
 }  // namespace deepinfer::trace

@@ -22,6 +22,7 @@ struct PreparedRequest {
   LogFormat format = LogFormat::kChat;
   std::optional<int64_t> time_us;
   std::string tenant, session, model;
+  uint64_t call = 0;            // hash of LogRecord::call_id; 0: not known
   LoggedUsage usage;
   bool incomplete = false;
   bool lengths_only = false;

@@ -355,7 +355,11 @@ bool read_body(const Json& body, LogFormat format, LogRecord& out) {
 
 void read_usage(const MaybeJson& usage, LoggedUsage& out) {
   if (!is_object(usage)) return;
-  const auto read = [&](std::initializer_list<std::string_view> paths) { return integer_of(first_member(usage, paths)); };
+  // What no prompt has is damage: bounded, so that sums stay numbers.
+  const auto read = [&](std::initializer_list<std::string_view> paths) {
+    const auto count = integer_of(first_member(usage, paths));
+    return count && *count >= 0 ? std::optional(std::min(*count, kMaxLoggedTokens)) : std::nullopt;
+  };
   const auto read_apart = read({"cache_read_input_tokens", "input_cached_tokens", "input_cache_read"});
   const auto written = read({"cache_creation_input_tokens", "cache_write_tokens", "input_cache_creation"});
   // Anthropic's input_tokens and Langfuse's input are those that were neither read from a cache nor written to one; everybody else's are all.

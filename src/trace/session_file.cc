@@ -1,12 +1,14 @@
 #include "trace/session_file.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 
 #include "trace/request_body.h"
-#include <utility>
 
 namespace deepinfer::trace {
 namespace {
@@ -17,31 +19,19 @@ using recipe::Message;
 class ClaudeCodeFile final : public SessionFile {
  public:
   void finish(const std::function<void(LogRecord)>& take) override {
-    for (const Call& call : calls_) {
+    shown_for_.assign(turns_.size(), -1);
+    for (size_t i = 0; i < calls_.size(); ++i) {
+      const Call& call = calls_[i];
       LogRecord record;
       record.format = LogFormat::kClaudeCode;
       record.incomplete = true;
       record.tenant = call.tenant;
       record.session = call.session;
       record.model = call.model;
+      record.call_id = call.id;
       record.usage = call.usage;
       record.time_us = call.time_us;
-      Conversation conversation;
-      std::vector<const Turn*> chain;
-      // A damaged file may hold a circle: no chain is longer than the file.
-      for (int32_t at = call.parent; at >= 0 && chain.size() <= turns_.size(); at = turns_[static_cast<size_t>(at)].parent) {
-        chain.push_back(&turns_[static_cast<size_t>(at)]);
-      }
-      std::reverse(chain.begin(), chain.end());
-      int32_t answer = -1;
-      for (const Turn* turn : chain) {
-        for (const Message& message : turn->messages) {
-          // Lines of one answer are one message.
-          if (turn->answer >= 0 && turn->answer == answer) merge(message, conversation.messages.back());
-          else conversation.messages.push_back(message);
-        }
-        if (!turn->messages.empty()) answer = turn->answer;
-      }
+      Conversation conversation = conversation_before(static_cast<int32_t>(i));
       if (conversation.messages.empty()) continue;
       record.prompt = std::move(conversation);
       take(std::move(record));
@@ -54,6 +44,7 @@ class ClaudeCodeFile final : public SessionFile {
     const std::string uuid(text_of(member(line, "uuid")));
     if (uuid.empty()) return Skip::kSessionLine;
     const auto parent = ids_.find(std::string(text_of(member(line, "parentUuid"))));
+    const auto number = static_cast<int32_t>(turns_.size());
     Turn turn;
     turn.parent = parent != ids_.end() ? parent->second : -1;
     turn.time_us = time_of(line);
@@ -63,14 +54,21 @@ class ClaudeCodeFile final : public SessionFile {
       Conversation one;
       append_anthropic_message("user", member(message, "content"), one);
       turn.messages = std::move(one.messages);
+      if (!turn.messages.empty() && turn.messages.front().role == recipe::Role::kTool && turn.parent >= 0) {
+        turns_[static_cast<size_t>(turn.parent)].results.push_back(number);
+      }
     } else if (type == "assistant" && message && !member(line, "isApiErrorMessage")) {
       Message answer{.role = recipe::Role::kAssistant, .null_content = true};
       append_assistant_blocks(member(message, "content"), answer);
       turn.messages.push_back(std::move(answer));
-      turn.answer = add_call(line, *message, turn);
-      skip.reset();
+      // What the agent says in the model's name is of no call.
+      if (text_of(member(message, "model")) != "<synthetic>") {
+        turn.answer = add_call(line, *message, turn);
+        calls_[static_cast<size_t>(turn.answer)].lines.push_back(number);
+        skip.reset();
+      }
     }
-    ids_[uuid] = static_cast<int32_t>(turns_.size());
+    ids_[uuid] = number;
     turns_.push_back(std::move(turn));
     return skip;
   }
@@ -78,22 +76,69 @@ class ClaudeCodeFile final : public SessionFile {
  private:
   struct Turn {
     int32_t parent = -1;
-    int32_t answer = -1;  // number of the call whose answer this is
+    int32_t answer = -1;           // number of the call whose answer this is
     std::optional<int64_t> time_us;
     std::vector<Message> messages;
+    std::vector<int32_t> results;  // of this line's tool calls: turns whose parent it is
   };
   struct Call {
     int32_t parent;
-    std::string tenant, session, model;
+    std::string id, tenant, session, model;
     LoggedUsage usage;
     std::optional<int64_t> time_us;
+    std::vector<int32_t> lines;  // of its answer
   };
 
+  // What the model was shown before it answered. Each result of parallel tool calls hangs under the line of its own call, so that the way up
+  // from the next turn passes one of them only: where it meets an answer, the whole answer is shown and all results behind it.
+  Conversation conversation_before(int32_t number) {
+    std::vector<int32_t> chain;
+    // A damaged file may hold a circle: no chain is longer than the file.
+    for (int32_t at = calls_[static_cast<size_t>(number)].parent; at >= 0 && chain.size() <= turns_.size(); at = turns_[static_cast<size_t>(at)].parent) {
+      chain.push_back(at);
+    }
+    std::reverse(chain.begin(), chain.end());
+    Conversation out;
+    const auto show = [&](int32_t turn) { return std::exchange(shown_for_[static_cast<size_t>(turn)], number) != number; };
+    for (const int32_t at : chain) {
+      const Turn& turn = turns_[static_cast<size_t>(at)];
+      if (turn.answer >= 0 && turn.answer != number) {
+        append_answer(calls_[static_cast<size_t>(turn.answer)], show, out);
+      } else if (show(at)) {
+        out.messages.insert(out.messages.end(), turn.messages.begin(), turn.messages.end());
+      }
+    }
+    return out;
+  }
+
+  template <class Show>
+  void append_answer(const Call& call, const Show& show, Conversation& out) const {
+    bool begun = false;
+    for (const int32_t line : call.lines) {
+      if (!show(line)) return;  // shown already, as a whole
+      for (const Message& message : turns_[static_cast<size_t>(line)].messages) {
+        if (std::exchange(begun, true)) merge(message, out.messages.back());
+        else out.messages.push_back(message);
+      }
+    }
+    for (const int32_t line : call.lines) {
+      for (const int32_t result : turns_[static_cast<size_t>(line)].results) {
+        if (!show(result)) continue;
+        const std::vector<Message>& messages = turns_[static_cast<size_t>(result)].messages;
+        out.messages.insert(out.messages.end(), messages.begin(), messages.end());
+      }
+    }
+  }
+
+  // Lines of one answer are one message. A line that is written again, as some gateways' are, says nothing new.
   static void merge(const Message& from, Message& into) {
-    if (!from.content.empty()) into.content += (into.content.empty() ? "" : "\n\n") + from.content;
-    if (from.reasoning) into.reasoning = into.reasoning ? *into.reasoning + "\n\n" + *from.reasoning : *from.reasoning;
+    if (!from.content.empty() && from.content != into.content) into.content += (into.content.empty() ? "" : "\n\n") + from.content;
+    if (from.reasoning && from.reasoning != into.reasoning) into.reasoning = into.reasoning ? *into.reasoning + "\n\n" + *from.reasoning : *from.reasoning;
     into.null_content = into.null_content && from.null_content;
-    into.tool_calls.insert(into.tool_calls.end(), from.tool_calls.begin(), from.tool_calls.end());
+    for (const recipe::ToolCall& call : from.tool_calls) {
+      const bool known = !call.id.empty() && std::any_of(into.tool_calls.begin(), into.tool_calls.end(), [&](const recipe::ToolCall& other) { return other.id == call.id; });
+      if (!known) into.tool_calls.push_back(call);
+    }
   }
 
   // The call that a line answers: a new one, or that of an earlier line with the same message id.
@@ -102,8 +147,13 @@ class ClaudeCodeFile final : public SessionFile {
     const auto [at, fresh] = call_of_.try_emplace(id.empty() ? "line " + std::to_string(turns_.size()) : id, static_cast<int32_t>(calls_.size()));
     if (fresh) {
       Call call{.parent = turn.parent};
+      // A copy of it in another file, as resumed and forked sessions have them, tells the same.
+      const std::string_view request(text_of(member(line, "requestId"))), when(text_of(member(line, "timestamp")));
+      if (!id.empty()) call.id = fmt::format("{} {}", id, request.empty() ? when : request);
       call.tenant = tenant_of(line);
       call.session = text_of(member(line, "sessionId"));
+      // A subagent's lines bear the session that it was started from.
+      if (const std::string_view agent = text_of(member(line, "agentId")); !agent.empty()) call.session.append("/").append(agent);
       call.model = text_of(member(message, "model"));
       // The request left when the turn before the answer was written.
       call.time_us = turn.parent >= 0 && turns_[static_cast<size_t>(turn.parent)].time_us ? turns_[static_cast<size_t>(turn.parent)].time_us : turn.time_us;
@@ -115,6 +165,7 @@ class ClaudeCodeFile final : public SessionFile {
 
   std::vector<Turn> turns_;
   std::vector<Call> calls_;
+  std::vector<int32_t> shown_for_;  // by turn: the last call whose prompt it was put into
   std::unordered_map<std::string, int32_t> ids_, call_of_;
 };
 
@@ -176,8 +227,9 @@ class CodexFile final : public SessionFile {
 
   std::optional<Skip> add_item(const Json& item) {
     const std::string_view type = text_of(member(item, "type"));
-    const bool answer = type == "reasoning" || type == "function_call" || type == "custom_tool_call" || type == "local_shell_call" ||
-                        text_of(member(item, "role")) == "assistant";
+    if (type == "ghost_snapshot") return Skip::kSessionLine;  // the agent's own note, which no model is shown
+    // A search that the provider ran stands within an answer.
+    const bool answer = type == "reasoning" || type.ends_with("_call") || text_of(member(item, "role")) == "assistant";
     std::optional<Skip> skip = Skip::kSessionLine;
     if (answer && !answering_) {
       LogRecord record;
