@@ -521,6 +521,42 @@ TEST_F(LogFormats, WhatIsNoCallIsNotCounted) {
   EXPECT_EQ(report_of(file("missed.jsonl")).at("input").at("requests").to_number<int>(), 1);
 }
 
+// What was refused cost nothing, and what is tried again finds no cache. A client that leaves, and a failure whose tokens were counted, came to a model.
+TEST_F(LogFormats, RequestsThatFailedAreNoCalls) {
+  const Request r = requests(talks(false)).front();
+  const std::string body = json::serialize(r.body);
+  const auto counted = [&](json::object line) {
+    write_lines(file("one.jsonl"), {json::serialize(line)});
+    const auto found = audit({file("one.jsonl")});
+    const uint64_t skipped = found->input().skipped[static_cast<size_t>(Skip::kNoCall)];
+    EXPECT_EQ(skipped, found->trace() == nullptr ? 1u : 0u) << json::serialize(line);
+    return skipped == 0;
+  };
+  const auto own = [&](int status, int tokens) {
+    return json::object{{"time", iso(r.ms)}, {"endpoint", "chat"}, {"model", "m"}, {"status", status}, {"prompt_tokens", tokens}, {"completion_tokens", 0}, {"e2e_ms", 1.5}, {"request", body}};
+  };
+  EXPECT_TRUE(counted(own(200, 900)));
+  EXPECT_FALSE(counted(own(400, 0)));
+  EXPECT_TRUE(counted(own(499, 0)));
+  EXPECT_TRUE(counted(own(500, 900)));
+  const auto nginx = [&](const char* status) { return json::object{{"time_iso8601", iso(r.ms)}, {"status", status}, {"request_body", body}}; };
+  EXPECT_TRUE(counted(nginx("200")));
+  EXPECT_FALSE(counted(nginx("429")));
+  EXPECT_FALSE(counted(nginx("502")));
+  json::object litellm = kWriters[3].second(r);
+  litellm["usage"] = nullptr;
+  for (const char* key : {"prompt_tokens", "completion_tokens"}) litellm[key] = 0;
+  litellm["status"] = "failure";
+  EXPECT_FALSE(counted(litellm));
+  litellm["status"] = "success";
+  EXPECT_TRUE(counted(litellm));
+  EXPECT_FALSE(counted({{"request_id", "x"}, {"request_created_at", iso(r.ms)}, {"request_body", body}, {"response_status", 401}, {"response_body", R"({"error":{}})"}}));
+  json::object entry = har_entry(r);
+  EXPECT_TRUE(counted({{"log", json::object{{"entries", json::array{entry}}}}}));
+  entry["response"] = json::object{{"status", 429}, {"content", json::object{{"text", "{}"}}}};
+  EXPECT_FALSE(counted({{"log", json::object{{"entries", json::array{entry}}}}}));
+}
+
 // Columns of a tool that leave out what a cache had do not hide what the provider's own answer says of it.
 TEST_F(LogFormats, AnAnswersCountsStandAboveColumnsWithoutACache) {
   const std::vector<Request> all = requests(talks(false));

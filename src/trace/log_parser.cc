@@ -79,6 +79,15 @@ bool calls_no_model(const Json& value) {
   return hit && ((hit->get(yes) == simdjson::SUCCESS && yes) || text_of(hit) == "True" || text_of(hit) == "true");
 }
 
+// The log says that the request failed. 499 is a client that left: a model was at work by then.
+bool has_failed(const Json& value) {
+  constexpr int64_t kLeast = 400, kBeyond = 600, kClientLeft = 499;
+  const MaybeJson said = first_member(value, {"status", "status_code", "statusCode", "http_status", "response_status", "response.status", "response.status_code"});
+  const std::optional<int64_t> status = integer_of(said);
+  if (status) return *status >= kLeast && *status < kBeyond && *status != kClientLeft;
+  return member(value, "call_type") && text_of(said) == "failure";
+}
+
 // Spans around calls, of an agent or a tool, have a model's name and counts too.
 bool is_model_operation(std::string_view name) {
   constexpr std::string_view kOthers[] = {"invoke_agent", "create_agent", "execute_tool", "invoke_workflow", "embeddings", "retrieval", "plan", "memory"};
@@ -232,7 +241,7 @@ std::optional<Skip> LogParser::parse_value(const Json& value, std::vector<LogRec
 
 std::optional<Skip> LogParser::parse_record(const Json& value, std::vector<LogRecord>& out) {
   if (!value.is_object()) return options_.format ? Skip::kOtherFormat : Skip::kNoRequest;
-  if (calls_no_model(value)) return Skip::kNoCall;
+  if (calls_no_model(value) || was_refused(value)) return Skip::kNoCall;
   if (options_.format) {
     const std::optional<Skip> skip = parse_as(*options_.format, value, out);
     return skip == Skip::kNoRequest ? Skip::kOtherFormat : skip;
@@ -300,6 +309,14 @@ std::optional<LogFormat> LogParser::wrapper_format(const Json& outer) const {
     if (inner && (inner->is_object() || inner->is_string())) return LogFormat::kBodyLog;
   }
   return std::nullopt;
+}
+
+// Failed, and nobody counted a token of it: retried requests would count as hits.
+bool LogParser::was_refused(const Json& value) const {
+  if (!has_failed(value)) return false;
+  LogRecord record;
+  read_frame(value, record);
+  return record.usage.input <= 0;
 }
 
 // What stands around a body: time, tenant, session, token counts.
@@ -608,12 +625,15 @@ std::optional<Skip> LogParser::parse_har(const Json& har, std::vector<LogRecord>
   if (!list || list->get(entries) != simdjson::SUCCESS) return skip;
   for (const Json entry : entries) {
     num_inner_ = 0;
-    if (!parse_har_entry(entry, out)) skip.reset();
+    const auto why = parse_har_entry(entry, out);
+    if (!why) skip.reset();
+    else if (skip && *why == Skip::kNoCall) skip = why;
   }
   return skip;
 }
 
 std::optional<Skip> LogParser::parse_har_entry(const Json& entry, std::vector<LogRecord>& out) {
+  if (was_refused(entry)) return Skip::kNoCall;
   LogRecord record = record_of(LogFormat::kHar);
   read_frame(entry, record);
   const MaybeJson body = object_or_text(member_at(entry, "request.postData.text"));

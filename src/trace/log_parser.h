@@ -48,6 +48,7 @@ class LogParser {
   std::optional<Skip> parse_har_entry(const Json& entry, std::vector<LogRecord>& out);
   std::optional<Skip> parse_envoy_tap(const Json& value, std::vector<LogRecord>& out);
   std::optional<LogFormat> wrapper_format(const Json& outer) const;
+  bool was_refused(const Json& value) const;
   void read_frame(const Json& outer, LogRecord& record) const;
   void read_mooncake_time(const Json& value, LogRecord& record) const;
   void read_answer(const MaybeJson& answer, LoggedUsage& usage);

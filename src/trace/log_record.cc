@@ -36,7 +36,7 @@ std::string_view skip_reason(Skip skip) {
     case Skip::kOtherKind: return "prompts among block hashes, or block hashes among prompts: these are audited apart";
     case Skip::kBeyondMemory: return "more requests than the memory holds";
     case Skip::kCopy: return "a call that another session file told before";
-    case Skip::kNoCall: return "not a model's call: what ran around one, or an answer out of a gateway's cache";
+    case Skip::kNoCall: return "not a model's call: refused or failed, what ran around one, or an answer out of a gateway's cache";
   }
   return "";
 }
