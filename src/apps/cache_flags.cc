@@ -24,18 +24,36 @@ namespace fs = std::filesystem;
 constexpr size_t kPieceBytes = size_t{64} << 20;
 constexpr uint64_t kLargestDefaultBudget = uint64_t{64} << 30;
 
-// The files that hold weights or say how they are used, in order.
+bool has_extension(const fs::path& path, const char* extension) { return path.extension() == extension; }
+
+// The files that hold weights or say how they are used, in order: of a folder, and of one file of a folder what stands beside it. Whatever a config names
+// beside the weights is JSON too.
 Result<std::vector<std::string>> model_files(const std::string& path) {
   std::error_code error;
-  if (!fs::is_directory(path, error)) return std::vector<std::string>{path};
+  const bool is_folder = fs::is_directory(path, error);
+  if (!is_folder && !has_extension(path, ".safetensors")) return std::vector<std::string>{path};
   std::vector<std::string> out;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
-    const std::string extension = entry.path().extension();
-    if (extension == ".safetensors" || extension == ".json") out.push_back(entry.path());
+  fs::path folder = is_folder ? fs::path(path) : fs::path(path).parent_path();
+  if (folder.empty()) folder = ".";
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (has_extension(entry.path(), ".json") || (is_folder && has_extension(entry.path(), ".safetensors"))) out.push_back(entry.path());
   }
-  if (error) return Error{Code::kIo, path + ": " + error.message()};
+  if (error) return Error{Code::kIo, folder.string() + ": " + error.message()};
+  if (!is_folder) out.push_back(path);
   std::sort(out.begin(), out.end());
   return out;
+}
+
+// A few of a file's pages, evenly spread. Images of machines are built with all times set to one, and two sets of weights of one shape have the same
+// size: what the file system says of two files can be the same.
+Digest256 sample_of(std::span<const std::byte> bytes) {
+  constexpr size_t kSamples = 32, kSampleBytes = 4096;
+  Blake2b256 hash;
+  for (size_t i = 0; i < kSamples; ++i) {
+    const size_t begin = bytes.size() / kSamples * i;
+    hash.update(bytes.subspan(begin, std::min(kSampleBytes, bytes.size() - begin)));
+  }
+  return hash.finish();
 }
 
 Digest256 file_digest(std::span<const std::byte> bytes, int num_threads) {
@@ -171,7 +189,9 @@ Result<std::string> weights_digest(const std::string& path, io::Disk& disk, cons
   for (const std::string& file : files) {
     struct stat s {};
     if (::stat(file.c_str(), &s) != 0) return Error{Code::kIo, file + ": cannot be read"};
-    identity += fmt::format("{} {} {} {}.{}\n", s.st_dev, s.st_ino, s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec);
+    DI_TRY(const io::MappedFile mapped, io::MappedFile::open(file));
+    identity += fmt::format("{} {} {} {}.{} {}.{} {}\n", s.st_dev, s.st_ino, s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec, s.st_ctim.tv_sec, s.st_ctim.tv_nsec,
+                            sample_of(mapped.bytes()).hex());
   }
   const std::string kept = dir + "/weights." + blake2b_256(std::as_bytes(std::span(identity))).hex().substr(0, 32);
   if (Result<std::string> known = io::read_file(disk, kept, 64); known && known->size() == 64) return known;

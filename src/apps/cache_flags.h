@@ -49,8 +49,8 @@ struct CachedModel {
 };
 Result<std::unique_ptr<kv::BlockStore>> open_store(const CacheFlags& flags, const OpenCache& cache, const CachedModel& model);
 
-// A digest of all weights of a model: BLAKE2b over its files in pieces, on all threads. It takes as long as reading them once, so the result is
-// kept in the cache directory under the files' identity (device, inode, size, time of change). Errors: those of reading.
+// A digest of all weights of a model, and of what says how they are used: BLAKE2b over its files in pieces, on all threads. It takes as long as reading them
+// once, so the result is kept in the cache directory under the files' identity (device, inode, size, times of change, a few pages). Errors: those of reading.
 Result<std::string> weights_digest(const std::string& path, io::Disk& disk, const std::string& dir, int num_threads);
 
 }  // namespace deepinfer::apps

@@ -174,8 +174,8 @@ void read_engram_and_draft(Keys& k, V41Config& c) {
     k.integer("engram_compressed_vocab_size", c.engram_compressed_vocab_size, 1, V41Config::kMaxVocab);
     if (const auto map = k.find("engram_token_map")) {
       std::string_view name;
-      if (map->get(name) != simdjson::SUCCESS || name.empty() || name.find('/') != std::string_view::npos)
-        k.fail("engram_token_map", "is not the name of a file in the model's folder");
+      if (map->get(name) != simdjson::SUCCESS || name.find('/') != std::string_view::npos || !name.ends_with(".json"))
+        k.fail("engram_token_map", "is not the name of a .json file in the model's folder");
       c.engram_token_map = name;
     }
   }

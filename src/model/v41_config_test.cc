@@ -78,7 +78,8 @@ TEST(V41Config, RefusesWhatDoesNotFit) {
       {"\"compress_ratios\": [\n   0,\n   2,", "\"compress_ratios\": [\n   0,\n   3,", "outside 0..2"},
       {"\"num_nextn_predict_layers\": 2", "\"num_nextn_predict_layers\": 3", "entries for 11 layers"},
       {"\"engram_layer_ids\": [\n   1,\n   3", "\"engram_layer_ids\": [\n   1,\n   5", "after the last KV source"},
-      {"\"engram_token_map\": \"engram", "\"engram_token_map\": \"../engram", "not the name of a file"},
+      {"\"engram_token_map\": \"engram", "\"engram_token_map\": \"../engram", "not the name of a .json file"},
+      {"\"engram_token_map.json", "\"engram_token_map.bin", "not the name of a .json file"},
       {"\"image_token_id\": 319", "\"image_token_id\": 320", "not in the vocabulary"},
       {"\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 9", "above n_routed_experts"},
   };
