@@ -112,8 +112,8 @@ Result<std::unique_ptr<File>> LinuxDisk::open(const std::string& path, Mode mode
   const bool create = mode == Mode::kCreate || mode == Mode::kCreateDirect;
   const bool direct = mode == Mode::kReadDirect || mode == Mode::kCreateDirect;
   const int access = create ? O_RDWR : O_RDONLY;
-  // Not through links: a name in the folder is a file of the folder.
-  const int fd = ::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT | O_EXCL : 0), 0600);
+  // Not through links: a name in the folder is a file of the folder. Without waiting: somebody's pipe would be opened once somebody writes to it.
+  const int fd = ::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (create ? O_CREAT | O_EXCL : 0), 0600);
   if (fd < 0) return system_error(path, errno);
   struct stat s {};
   if (::fstat(fd, &s) != 0 || !S_ISREG(s.st_mode)) {

@@ -130,5 +130,18 @@ TEST_F(LinuxDiskTest, TouchSetsTheTimeOfChange) {
   EXPECT_FALSE((*file)->write(0, {&text, 1})) << "opened for reading";
 }
 
+// Somebody's pipe under a name of ours: to open it would wait for somebody who writes to it.
+TEST_F(LinuxDiskTest, WhatIsNoFileIsRefusedAtOnce) {
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  ASSERT_TRUE(disk_.make_folder(path("folder")));
+  for (const std::string name : {"pipe", "folder"}) {
+    for (const Mode mode : {Mode::kRead, Mode::kReadDirect}) {
+      const auto opened = disk_.open(path(name), mode);
+      ASSERT_FALSE(opened) << name;
+      EXPECT_EQ(opened.error().code, Code::kIo) << name;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace deepinfer::io

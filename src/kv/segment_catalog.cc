@@ -20,8 +20,9 @@ Result<std::shared_ptr<io::File>> SegmentFile::open(io::Disk& disk) {
 }
 
 void SegmentFile::close() {
+  std::shared_ptr<io::File> file;  // closed without the lock
   const std::lock_guard lock(mu_);
-  file_.reset();
+  file = std::move(file_);
 }
 
 SegmentId SegmentCatalog::add(Segment segment) {

@@ -239,6 +239,22 @@ void SegmentStore::Core::distrust_segment(const BlockKey& key) {
   if (entry != StoreIndex::kNone) catalog_.at(catalog_.index().at(entry).segment).expires_s = 0;
 }
 
+// Its file is closed with the last fetch that uses it: one that was removed and stays open takes its room on the medium all the same. Who calls this lets
+// go of the file without the lock: to close one may take as long as the medium likes.
+std::shared_ptr<SegmentFile> SegmentStore::Core::forget_segment(SegmentId id) {
+  std::shared_ptr<SegmentFile> file = catalog_.at(id).file;
+  std::erase(open_files_, file);
+  catalog_.remove(id);
+  return file;
+}
+
+void SegmentStore::Core::note_open(const std::shared_ptr<SegmentFile>& file) {
+  const MutexLock lock(mu_);
+  const SegmentId id = catalog_.find_path(file->path());
+  const bool is_known = id != kNoSegment && catalog_.at(id).file == file;  // else it went meanwhile
+  if (is_known && std::find(open_files_.begin(), open_files_.end(), file) == open_files_.end()) open_files_.push_back(file);
+}
+
 double SegmentStore::Core::read_rate(int64_t now) const { return now < rate_measured_s_ + kRateSeconds ? read_bytes_per_s_ : 0; }
 
 void SegmentStore::Core::count_missed(CacheMiss cause, int64_t num_blocks) {

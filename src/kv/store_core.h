@@ -145,6 +145,8 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   size_t count(Slot::State state) const REQUIRES(mu_) { return num_in_state_[static_cast<size_t>(state)]; }
   int64_t now_s() const REQUIRES(mu_);
   void distrust_segment(const BlockKey& key) REQUIRES(mu_);
+  [[nodiscard]] std::shared_ptr<SegmentFile> forget_segment(SegmentId id) REQUIRES(mu_);
+  void note_open(const std::shared_ptr<SegmentFile>& file);
   bool is_serving(const Segment& segment, int64_t now) const REQUIRES(mu_);
   int64_t age_s(const StoreIndex::Entry& entry, int64_t now) const REQUIRES(mu_);
   double read_rate(int64_t now) const REQUIRES(mu_);
@@ -260,7 +262,7 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   std::vector<std::shared_ptr<PageBuffer>> buffers_ GUARDED_BY(mu_);  // free ones
   size_t num_buffers_ GUARDED_BY(mu_) = 0;                            // ever made
   std::condition_variable_any buffers_changed_;
-  std::deque<std::shared_ptr<SegmentFile>> open_files_ GUARDED_BY(mu_);  // oldest first
+  std::deque<std::shared_ptr<SegmentFile>> open_files_ GUARDED_BY(mu_);  // of segments in the catalog; oldest first
   std::vector<std::atomic<int64_t>> reading_since_ns_;                   // a fetch thread; 0: not in a read
 
   PageBuffer slot_memory_;

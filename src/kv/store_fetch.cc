@@ -150,6 +150,7 @@ std::optional<CacheMiss> SegmentStore::Core::read_run(const FetchJob& job, size_
     distrust(begin, cause);
     return cause;
   }
+  note_open(begin.file);
   const int64_t begin_ns = steady_ns();
   const Result<size_t> n = (*file)->read(begin.page * kPage, chunk.buffer->bytes().first(count * record_bytes_));
   const double seconds = static_cast<double>(std::max<int64_t>(1, steady_ns() - begin_ns)) * 1e-9;
@@ -165,7 +166,6 @@ std::optional<CacheMiss> SegmentStore::Core::read_run(const FetchJob& job, size_
     const int64_t now = now_s();
     read_bytes_per_s_ += (rate - read_bytes_per_s_) * (read_rate(now) == 0 ? 1 : 1.0 / 8);  // a mean over about the last 8 reads
     rate_measured_s_ = now;
-    if (std::find(open_files_.begin(), open_files_.end(), begin.file) == open_files_.end()) open_files_.push_back(begin.file);
   }
   size_t offset = 0;
   for (size_t i = first; i < first + count; ++i) {
@@ -236,11 +236,12 @@ void SegmentStore::Core::count_fetch(const FetchJob& job) {
 
 // What failed once is not promised again: the block is computed and written anew. A file that is gone takes all its blocks along.
 void SegmentStore::Core::distrust(const FetchItem& item, CacheMiss cause) {
+  std::shared_ptr<SegmentFile> gone;
   const MutexLock lock(mu_);
   const SegmentId id = catalog_.find_path(item.file->path());
   if (id == kNoSegment) return;
   if (cause == CacheMiss::kAbsent && catalog_.at(id).state != Segment::State::kActive) {
-    catalog_.remove(id);
+    gone = forget_segment(id);
     stats_.vanished_segments += 1;
     return;
   }

@@ -54,6 +54,7 @@ void SegmentStore::Core::maintain() {
 void SegmentStore::Core::upkeep() {
   int64_t now;
   bool write_mark_now = false;
+  std::vector<std::shared_ptr<SegmentFile>> unused;
   {
     const MutexLock lock(mu_);
     if (clock_.check()) {
@@ -64,10 +65,11 @@ void SegmentStore::Core::upkeep() {
     write_mark_now = !clock_.in_doubt() && now >= mark_written_s_ + kMarkSeconds && !stats_.read_only;
     if (stats_.read_only && now >= retry_s_) stats_.read_only = false;  // the next batch says whether it works; one failure is enough
     while (open_files_.size() > kMaxOpenFiles) {
-      open_files_.front()->close();
+      unused.push_back(std::move(open_files_.front()));
       open_files_.pop_front();
     }
   }
+  for (const std::shared_ptr<SegmentFile>& file : unused) file->close();
   std::vector<ActiveKey> over;
   for (const auto& [key, active] : active_) {
     const auto& retention = std::find_if(options_.classes.begin(), options_.classes.end(), [&](const RetentionClass& c) { return c.name == active.header.retention_class; });
@@ -340,6 +342,7 @@ std::vector<SegmentStore::Core::Group> SegmentStore::Core::save_hot(const std::s
   if (hot.empty()) return {};
   const Result<std::shared_ptr<io::File>> file = segment_file->open(*disk_);
   if (!file) return {};
+  note_open(segment_file);
   std::vector<Group> groups(1);
   groups[0].header = header;
   for (const auto& [last_use, block] : hot) {
@@ -361,8 +364,9 @@ bool SegmentStore::Core::drop_segment(const std::string& path, bool delete_file)
     if (!removed && removed.error().code != Code::kNotFound) return false;
     (void)disk_->remove(path.substr(0, path.find_last_of('/')));  // the folder, if that was its last file
   }
+  std::shared_ptr<SegmentFile> gone;
   const MutexLock lock(mu_);
-  if (const SegmentId id = catalog_.find_path(path); id != kNoSegment) catalog_.remove(id);  // else a fetch found it gone meanwhile
+  if (const SegmentId id = catalog_.find_path(path); id != kNoSegment) gone = forget_segment(id);  // else a fetch found it gone meanwhile
   return true;
 }
 
