@@ -318,6 +318,35 @@ TEST(StoreFaults, AnHonestPauseEndsInExpiry) {
   EXPECT_EQ(world.segments().size(), 0u);
 }
 
+// A machine that starts with a clock ten days ahead, which is set right while it serves.
+TEST(StoreFaults, AWrongClockThatIsSetRightWipesNothing) {
+  StoreWorld world;
+  world.open();
+  const auto kept = chain_of(1, 3), meanwhile = chain_of(2, 3);
+  world.put(kept, 1);
+  world.time->advance(61);
+  world.store->maintain();  // the mark
+  world.store.reset();
+  world.time->wall += 10 * 86'400;
+  world.open();
+  world.store->maintain();
+  EXPECT_EQ(world.known(kept), 0u) << "it may be an honest pause";
+  EXPECT_EQ(world.put(meanwhile, 1), 3u);
+  world.time->wall -= 10 * 86'400;
+  for (int hour = 0; hour < 5; ++hour) {
+    world.store->maintain();
+    world.time->advance(StoreClock::kGraceSeconds);
+  }
+  EXPECT_EQ(world.get(meanwhile), 3u);
+  world.open();
+  EXPECT_EQ(world.get(kept), 3u);
+  EXPECT_EQ(world.get(meanwhile), 3u);
+  world.time->advance(80 * 3600);
+  world.store->maintain();
+  EXPECT_EQ(world.known(kept), 0u);
+  EXPECT_EQ(world.segments().size(), 0u);
+}
+
 // Threads, real time.
 struct BackgroundWorld : StoreWorld {
   BackgroundWorld() {

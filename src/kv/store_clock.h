@@ -1,7 +1,8 @@
 // kv/store_clock.h: what time it is for retention. The wall clock says when the store opens; from then on time advances with the clock that
 // counts since boot (suspended hours included), so a wall clock that is set while the server runs neither wipes blocks nor brings
 // expired ones back. Over a restart a mark on disk keeps time from going backwards. A wall clock that is far ahead of the mark may be
-// an honest pause or a mistake: expired blocks are then not served, but their files stay, and the mark does not move, for kGraceSeconds.
+// an honest pause or a mistake: expired blocks are then not served, but their files stay, and the mark does not move, for kGraceSeconds; and if the wall
+// clock is set back meanwhile it was a mistake, and they stay until the next start, which has the right time from the beginning.
 // One owner; not thread-safe.
 #pragma once
 
@@ -37,7 +38,7 @@ class StoreClock {
 
   int64_t now_s() const { return base_s_ + (source_->boot_ns() - base_boot_ns_) / 1'000'000'000; }
   // True while the start looked like a jump: nothing is deleted for its age, and no mark is written.
-  bool in_doubt() const { return in_doubt_ && source_->boot_ns() - start_boot_ns_ < kGraceSeconds * 1'000'000'000; }
+  bool in_doubt() const { return in_doubt_ && (set_back_ || source_->boot_ns() - start_boot_ns_ < kGraceSeconds * 1'000'000'000); }
 
   // Follows the wall clock where it moved a little; returns true when it has jumped since the last call (which changes nothing).
   bool check() {
@@ -48,13 +49,14 @@ class StoreClock {
     }
     const bool jumped = far && !was_far_;
     was_far_ = far;
+    set_back_ = in_doubt() && far && difference < 0;
     return jumped;
   }
 
  private:
   const TimeSource* source_;
   int64_t start_boot_ns_, base_boot_ns_, base_s_;
-  bool in_doubt_, was_far_ = false;
+  bool in_doubt_, was_far_ = false, set_back_ = false;
 };
 
 }  // namespace deepinfer::kv

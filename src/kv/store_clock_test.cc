@@ -57,5 +57,27 @@ TEST(StoreClock, FarAfterTheMarkIsInDoubtForAnHour) {
   EXPECT_FALSE(StoreClock(time, 0).in_doubt());
 }
 
+// A machine that starts with a wrong clock has it set right a moment later.
+TEST(StoreClock, SetBackInDoubtItStaysInDoubt) {
+  ManualTime time;
+  StoreClock clock(time, time.wall_s() - 10 * kDay);
+  time.advance(60);
+  const int64_t now = clock.now_s();
+  time.wall -= 10 * kDay;
+  EXPECT_TRUE(clock.check());
+  EXPECT_EQ(clock.now_s(), now) << "what was not served comes not back";
+  for (int hour = 0; hour < 100; ++hour) {
+    time.advance(StoreClock::kGraceSeconds);
+    EXPECT_FALSE(clock.check());
+    EXPECT_TRUE(clock.in_doubt());
+  }
+  time.wall += 10 * kDay;  // no, it was right
+  EXPECT_FALSE(clock.check());
+  EXPECT_FALSE(clock.in_doubt());
+  time.wall -= 10 * kDay;
+  EXPECT_TRUE(clock.check());
+  EXPECT_FALSE(clock.in_doubt()) << "the hour is long over";
+}
+
 }  // namespace
 }  // namespace deepinfer::kv

@@ -59,7 +59,8 @@ void SegmentStore::Core::upkeep() {
     const MutexLock lock(mu_);
     if (clock_.check()) {
       stats_.clock_jumps += 1;
-      log("the wall clock jumped; retention goes on with the clock since boot");
+      log(clock_.in_doubt() ? "the wall clock jumped after a start that looked like a jump: what looks too old is kept, and not served before the next start"
+                            : "the wall clock jumped; retention goes on with the clock since boot");
     }
     now = now_s();
     write_mark_now = !clock_.in_doubt() && now >= mark_written_s_ + kMarkSeconds && !stats_.read_only;
