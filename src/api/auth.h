@@ -24,6 +24,7 @@ class ApiKeys {
   bool required() const { return !entries_.empty(); }
   // The tenant of a key, as Request::tenant wants it: "" for the default tenant, else a hash of the name. nullopt: not a key.
   std::optional<std::string> tenant_of(std::string_view key) const;
+  bool has_tenant(std::string_view id) const;  // tenant_id(); without keys there is the default one alone
 
  private:
   struct Entry {
@@ -33,8 +34,12 @@ class ApiKeys {
   std::vector<Entry> entries_;
 };
 
-// What Request::tenant holds for the tenant of this name.
+// What Request::tenant holds for the tenant of this name; "default" is the one of keys without a name.
 std::string tenant_id(std::string_view name);
+
+// Of what is kept to be quicker the next time, a client learns by the clock what was kept: so each is kept for those alone who may know of each other's
+// requests. A tenant's, or of a tenant's requests those with one `cache_salt`.
+Digest256 knowledge_scope(std::string_view tenant, std::string_view salt = {});
 
 // The key in `Authorization: Bearer KEY` or else in `x-api-key: KEY`; empty if neither.
 std::string_view presented_key(std::string_view authorization, std::string_view x_api_key);

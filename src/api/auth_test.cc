@@ -20,6 +20,17 @@ TEST(ApiKeys, ReadsKeysAndTenants) {
   EXPECT_FALSE(keys->tenant_of("k"));
 }
 
+TEST(ApiKeys, TheDefaultTenantHasAName) {
+  const ApiKeys keys = ApiKeys::parse("plain\ndefault:named\nacme:k1", "keys").value();
+  EXPECT_EQ(keys.tenant_of("named"), "");
+  EXPECT_EQ(tenant_id("default"), "");
+  for (const char* name : {"default", "acme"}) EXPECT_TRUE(keys.has_tenant(tenant_id(name))) << name;
+  EXPECT_FALSE(keys.has_tenant(tenant_id("other")));
+  EXPECT_FALSE(ApiKeys::parse("acme:k1", "keys")->has_tenant(tenant_id("default")));
+  EXPECT_TRUE(ApiKeys().has_tenant(tenant_id("default")));
+  EXPECT_FALSE(ApiKeys().has_tenant(tenant_id("acme")));
+}
+
 TEST(ApiKeys, RefusesFilesThatAreNone) {
   EXPECT_EQ(ApiKeys::parse("", "f").error().message, "f holds no API key");
   EXPECT_EQ(ApiKeys::parse("a\nb\na\n", "f").error().message, "f line 3: this key appears twice");

@@ -47,7 +47,7 @@ void print_report(const kv::StoreReport& report, int64_t now_s) {
   fmt::print("{:<12} {:<12} {:<10} {:>9} {:>9} {:>11} {:>9} {:>9}\n", "model", "tenant", "class", "segments", "blocks", "bytes", "oldest", "newest");
   for (const auto& [names, group] : report.groups) {
     fmt::print("{:<12} {:<12} {:<10} {:>9} {:>9} {:>11} {:>9} {:>9}\n", names[0].substr(0, 12), names[1].substr(0, 12), names[2], group.num_segments,
-               group.num_blocks, format_size(group.bytes), age_text(now_s - group.oldest_s), age_text(now_s - group.newest_s));
+               group.num_blocks, format_size(group.bytes), group.num_blocks == 0 ? "" : age_text(now_s - group.oldest_s), group.num_blocks == 0 ? "" : age_text(now_s - group.newest_s));
   }
   fmt::print("\nlast used\n");
   for (size_t i = 0; i < std::size(kAgeNames); ++i) {
@@ -58,7 +58,7 @@ void print_report(const kv::StoreReport& report, int64_t now_s) {
 
 json::object group_json(const kv::StoreGroup& group) {
   json::object out{{"segments", group.num_segments}, {"blocks", group.num_blocks}, {"bytes", group.bytes}};
-  if (group.num_segments > 0) out["oldest_unix_s"] = group.oldest_s, out["newest_unix_s"] = group.newest_s;
+  if (group.num_blocks > 0) out["oldest_unix_s"] = group.oldest_s, out["newest_unix_s"] = group.newest_s;
   return out;
 }
 
@@ -118,14 +118,16 @@ int run_verify(const VerifyFlags& flags) {
   if (!done) return report(done.error());
   if (flags.json) {
     json::object out{{"segments", done->num_segments}, {"skipped", done->num_skipped}, {"blocks", done->num_blocks}, {"bytes", done->bytes},
-                     {"bad_blocks", done->num_bad_blocks}, {"unopened_segments", done->num_unopened}, {"quarantined", json::value_from(done->quarantined)}};
+                     {"bad_blocks", done->num_bad_blocks}, {"unopened_segments", done->num_unopened}, {"quarantined", json::value_from(done->quarantined)},
+                     {"unreadable", json::value_from(done->unreadable)}};
     std::puts(json::serialize(out).c_str());
   } else {
     fmt::print("{} blocks in {} segments read, {}; {} segments were known to be good\n", done->num_blocks, done->num_segments, format_size(done->bytes), done->num_skipped);
     if (done->num_unopened > 0) fmt::print("{} segments are encrypted with another key: only their checksums were compared\n", done->num_unopened);
+    for (const std::string& message : done->unreadable) fmt::print("cannot be read, left where it is: {}\n", message);
     for (const std::string& path : done->quarantined) fmt::print("bad, moved to {}/quarantine: {}\n", flags.dir, path);
   }
-  return done->quarantined.empty() ? kExitDone : kExitFailed;
+  return done->quarantined.empty() && done->unreadable.empty() ? kExitDone : kExitFailed;
 }
 
 struct PurgeFlags : DirFlags {
@@ -142,9 +144,12 @@ int run_purge(const PurgeFlags& flags) {
   const Result<kv::StoreFolder> folder = kv::read_store_folder(**disk, flags.dir);
   if (!folder) return report(folder.error());
   kv::PurgeFilter filter{.retention_class = flags.retention_class};
-  if (!flags.tenant.empty()) filter.tenant = kv::tenant_folder(folder->secret, flags.tenant == "default" ? "" : api::tenant_id(flags.tenant));
+  if (!flags.tenant.empty()) filter.tenant = kv::tenant_folder(folder->secret, api::tenant_id(flags.tenant));
   if (flags.older_than_ns > 0) filter.before_s = kv::SystemTime().wall_s() - flags.older_than_ns / 1'000'000'000;
-  const Result<kv::PurgeReport> done = kv::purge_store(**disk, flags.dir, filter);
+  const Result<kv::PurgeReport> done = [&] {
+    ProgressLine progress(flags.quiet || flags.json ? ProgressLine::Shown::kNever : ProgressLine::Shown::kAlways);
+    return kv::purge_store(**disk, flags.dir, filter, std::ref(progress));
+  }();
   if (!done) return report(done.error());
   if (flags.json) {
     std::puts(json::serialize(json::object{{"segments", done->num_segments}, {"bytes", done->bytes}}).c_str());

@@ -65,7 +65,7 @@ api::RequestLog request_log(const ServeFlags& flags) {
 }
 
 // Names of tenants as in the API key file; 'default' is the tenant of keys without one, as for `cache purge`.
-Result<std::map<std::string, std::string>> parse_tenant_retention(const ServeFlags& flags) {
+Result<std::map<std::string, std::string>> parse_tenant_retention(const ServeFlags& flags, const api::ApiKeys& keys) {
   std::map<std::string, std::string> out;
   DI_TRY(const std::vector<kv::RetentionClass> classes, parse_retention(flags.engine.cache.retention));
   for (const std::string& item : flags.tenant_retention) {
@@ -74,7 +74,8 @@ Result<std::map<std::string, std::string>> parse_tenant_retention(const ServeFla
     const std::string tenant = item.substr(0, equals), name = item.substr(equals + 1);
     const bool known = std::any_of(classes.begin(), classes.end(), [&](const kv::RetentionClass& c) { return c.name == name; });
     if (!known) return Error{Code::kInvalidArgument, fmt::format("--tenant-retention: '{}' is no class of --retention", name)};
-    out[tenant == "default" ? "" : api::tenant_id(tenant)] = name;
+    if (!keys.has_tenant(api::tenant_id(tenant))) return Error{Code::kInvalidArgument, fmt::format("--tenant-retention: no key of --api-key-file is of tenant '{}'", tenant)};
+    out[api::tenant_id(tenant)] = name;
   }
   return out;
 }
@@ -104,7 +105,7 @@ Result<api::ServerOptions> server_options(const ServeFlags& flags) {
   if (!flags.api_key_file.empty()) {
     DI_TRY(options.keys, api::ApiKeys::load(flags.api_key_file));
   }
-  DI_TRY(options.tenant_retention, parse_tenant_retention(flags));
+  DI_TRY(options.tenant_retention, parse_tenant_retention(flags, options.keys));
   if (!flags.response_store.empty()) {
     options.response_store = api::ResponseStoreOptions{.path = flags.response_store,
                                                        .retention = std::chrono::seconds(flags.response_retention_ns / 1'000'000'000)};

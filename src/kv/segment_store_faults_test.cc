@@ -246,6 +246,32 @@ TEST(StoreFaults, ARemovedFileIsForgotten) {
   EXPECT_EQ(world.get(other), 2u);
 }
 
+// Not seen is not gone: a look at the directory that fails somewhere changes nothing.
+TEST(StoreFaults, WhatCannotBeLookedAtIsNotForgotten) {
+  StoreWorld world;
+  world.open();
+  const auto chain = chain_of(1, 10), other = chain_of(2, 3);
+  world.put(chain);
+  const std::string segment = world.segments().back(), tenant = segment.substr(0, segment.rfind('/')), model = tenant.substr(0, tenant.rfind('/'));
+  const uint64_t used = world.store->stats().used_bytes;
+  for (const auto& [op, path] : {std::pair(Op::kList, std::string("/cache")), {Op::kList, model}, {Op::kList, tenant}, {Op::kStatus, segment}}) {
+    SCOPED_TRACE(path);
+    world.disk->set_fault([&, o = op, p = path](const Access& access) -> Result<> {
+      if (access.op == o && access.path == p) return Error{Code::kIo, p + ": Too many open files"};
+      return {};
+    });
+    world.store->maintain();
+    EXPECT_EQ(world.get(chain), 10u);
+    EXPECT_EQ(world.store->stats().vanished_segments, 0u);
+    EXPECT_GE(world.store->stats().used_bytes, used);
+  }
+  world.disk->set_fault(nullptr);
+  EXPECT_EQ(world.put(other), 3u);
+  EXPECT_EQ(world.segments().size(), 2u) << "appended to, not begun anew";
+  world.open();
+  EXPECT_EQ(world.get(chain), 10u);
+}
+
 TEST(StoreFaults, TheDirectoryRemovedWhileServing) {
   StoreWorld world;
   world.open();

@@ -122,6 +122,33 @@ TEST(SegmentStore, ExpiryDeletesWholeSegmentsAndServesNothingOld) {
   EXPECT_EQ(world.get(agent), 3u) << "computed again, kept again";
 }
 
+// What lies there is adopted or removed, and its bytes are told (LMCache/LMCache#2273).
+TEST(SegmentStore, AStartTellsWhatItFound) {
+  StoreWorld world;
+  world.open();
+  EXPECT_TRUE(world.log.empty()) << "a new directory is not worth a line";
+  world.put(chain_of(1, 5), 0);
+  world.put(chain_of(2, 3), 1);
+  world.open();
+  EXPECT_EQ(world.log, std::vector<std::string>{"cache /cache: 8 blocks found, 88.0 KiB"});
+  world.options.model = namespace_of("other weights", "a-v1", "f", 4);
+  world.open();
+  EXPECT_EQ(world.log.back(), "cache /cache: 0 blocks found, 0 B; 88.0 KiB of no use here (other models, settings or keys, damaged, or too old)");
+  world.options.model = namespace_of("w", "a-v1", "f", 4);
+  for (int hour = 0; hour < 80; hour += 20) {
+    world.open();  // keeps the mark, or so long a pause would be in doubt
+    world.store->maintain();
+    world.store.reset();
+    world.time->advance(20 * kHour);
+  }
+  world.open();
+  EXPECT_EQ(world.log.back(), "cache /cache: 5 blocks found, 52.0 KiB; 1 files removed that were past their time");
+  world.store.reset();
+  world.options.budget_bytes = 8 * kRecordPages * kPage;
+  world.open();
+  EXPECT_NE(world.log.back().find("1 removed to keep to the budget"), std::string::npos) << world.log.back();
+}
+
 TEST(SegmentStore, TheBudgetHoldsAndAccountingIsTheDisks) {
   StoreWorld world(uint64_t{1} << 20);
   world.open();

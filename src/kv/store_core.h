@@ -186,14 +186,16 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   void load_segment(const SegmentPath& where, bool writer_alive);  // any number of threads at a time
   void add_segment(Segment segment, std::span<const FooterEntry> entries) REQUIRES(mu_);
   void refresh(const std::string& path, const io::FileStatus& status) REQUIRES(write_mu_);
-  void measure_others() REQUIRES(write_mu_);
+  void measure_others(std::vector<std::string> folders) REQUIRES(write_mu_);
   bool is_alive(uint64_t writer) REQUIRES(write_mu_);
   bool make_room(uint64_t bytes) REQUIRES(write_mu_);
+  bool drop_quarantined() REQUIRES(write_mu_);
   bool evict_one() REQUIRES(write_mu_);
   bool drop_segment(const std::string& path, bool delete_file) REQUIRES(write_mu_);  // false: the file could not be deleted
   std::vector<Group> save_hot(const std::string& victim, int64_t hot_since_s) REQUIRES(write_mu_);
   void expire() REQUIRES(write_mu_);
   void upkeep() REQUIRES(write_mu_);
+  void report_open();
   void touch_files() REQUIRES(write_mu_);
   void update_used() REQUIRES(write_mu_);
 
@@ -237,7 +239,8 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   int64_t retry_s_ GUARDED_BY(write_mu_) = 0;       // read-only until then
   int64_t mark_written_s_ GUARDED_BY(write_mu_) = 0;
   std::map<uint64_t, bool> alive_ GUARDED_BY(write_mu_);  // writers, as of this look at the directory
-  uint64_t other_bytes_ GUARDED_BY(write_mu_) = 0;  // of files of the directory that are no segments we know
+  uint64_t other_bytes_ GUARDED_BY(write_mu_) = 0;  // of the directory's folders, and of files that are no segments
+  uint64_t quarantine_bytes_ GUARDED_BY(write_mu_) = 0;  // of these, in quarantine
 
   mutable Mutex mu_;
   StoreClock clock_ GUARDED_BY(mu_);

@@ -109,20 +109,27 @@ Result<> write_mark(io::Disk& disk, const std::string& dir, int64_t mark_s) { re
 
 std::string writers_folder(const std::string& dir) { return dir + "/writers"; }
 
+std::string quarantine_folder(const std::string& dir) { return dir + "/quarantine"; }
+
 std::string writer_lock_path(const std::string& dir, uint64_t writer) { return fmt::format("{}/writers/{:016x}.lock", dir, writer); }
 
-Result<std::vector<SegmentPath>> list_segments(io::Disk& disk, const std::string& dir) {
+Result<std::vector<SegmentPath>> list_segments(io::Disk& disk, const std::string& dir, std::vector<std::string>* folders) {
+  // One that vanished is empty; one that cannot be looked into is an error, or its files would seem to be gone.
+  const auto look_into = [&](const std::string& folder) -> Result<std::vector<std::string>> {
+    Result<std::vector<std::string>> names = disk.list(folder);
+    if (!names && names.error().code == Code::kNotFound) return std::vector<std::string>();
+    if (names && folders != nullptr) folders->push_back(folder);
+    return names;
+  };
   DI_TRY(const std::vector<std::string> models, disk.list(dir));
   std::vector<SegmentPath> out;
   for (const std::string& model : models) {
     if (!is_folder_name(model)) continue;
-    const Result<std::vector<std::string>> tenants = disk.list(dir + "/" + model);
-    if (!tenants) continue;
-    for (const std::string& tenant : *tenants) {
+    DI_TRY(const std::vector<std::string> tenants, look_into(dir + "/" + model));
+    for (const std::string& tenant : tenants) {
       if (!is_folder_name(tenant)) continue;
-      const Result<std::vector<std::string>> names = disk.list(dir + "/" + model + "/" + tenant);
-      if (!names) continue;
-      for (const std::string& name : *names) {
+      DI_TRY(const std::vector<std::string> names, look_into(dir + "/" + model + "/" + tenant));
+      for (const std::string& name : names) {
         if (is_segment_name(name)) out.push_back({model, tenant, name});
       }
     }

@@ -38,6 +38,7 @@ Result<> restore_store_folder(io::Disk& disk, const std::string& dir, const Dige
 Result<> write_mark(io::Disk& disk, const std::string& dir, int64_t mark_s);
 
 std::string writers_folder(const std::string& dir);
+std::string quarantine_folder(const std::string& dir);  // of damaged segments, where nobody looks
 std::string writer_lock_path(const std::string& dir, uint64_t writer);
 
 // Every segment file of the directory, all models and tenants: model folder, tenant folder, file name.
@@ -46,7 +47,7 @@ struct SegmentPath {
   std::string path(const std::string& dir) const { return dir + "/" + model + "/" + tenant + "/" + name; }
   bool holds(const SegmentHeader& header) const;  // whether a file with this header belongs into these folders
 };
-// A folder that vanishes meanwhile is empty. Errors: those of listing `dir` itself.
-Result<std::vector<SegmentPath>> list_segments(io::Disk& disk, const std::string& dir);
+// A folder that vanishes meanwhile is empty. folders: gets the models' and tenants', whole paths. Errors: those of listing.
+Result<std::vector<SegmentPath>> list_segments(io::Disk& disk, const std::string& dir, std::vector<std::string>* folders = nullptr);
 
 }  // namespace deepinfer::kv

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <iterator>
 #include <memory>
 #include <set>
 
@@ -10,7 +11,6 @@
 namespace deepinfer::kv {
 namespace {
 
-constexpr const char* kQuarantine = "/quarantine";
 constexpr const char* kVerified = "/verified";
 constexpr size_t kMaxVerified = size_t{64} << 20;  // of the list of verified files
 constexpr uint64_t kRemember = uint64_t{1} << 30;  // bytes between two notes of how far a run came
@@ -50,8 +50,11 @@ void add(StoreGroup& group, const SegmentContents& contents) {
   group.num_segments += 1;
   group.num_blocks += contents.entries.size();
   group.bytes += contents.status.allocated_bytes;
-  group.oldest_s = std::min(group.oldest_s, contents.header.bucket_unix_s);
-  group.newest_s = std::max(group.newest_s, contents.header.bucket_unix_s);
+  for (const FooterEntry& entry : contents.entries) {
+    const int64_t written_s = contents.header.bucket_unix_s + entry.written_after_s;
+    group.oldest_s = std::min(group.oldest_s, written_s);
+    group.newest_s = std::max(group.newest_s, written_s);
+  }
 }
 
 // One that was written to after it was verified is another file.
@@ -80,9 +83,24 @@ Result<Checked> check_segment(io::Disk& disk, const Found& found, const std::opt
   return out;
 }
 
+// Its name there says where it lay.
 Result<> quarantine(io::Disk& disk, const std::string& dir, const Found& found) {
-  DI_TRY(disk.make_folder(dir + kQuarantine));
-  return disk.rename(found.path, dir + kQuarantine + "/" + found.where.model + "." + found.where.tenant + "." + found.where.name);
+  DI_TRY(disk.make_folder(quarantine_folder(dir)));
+  return disk.rename(found.path, quarantine_folder(dir) + "/" + found.where.model + "." + found.where.tenant + "." + found.where.name);
+}
+
+std::vector<Found> find_quarantined(io::Disk& disk, const std::string& dir, uint64_t& total) {
+  std::vector<Found> out;
+  const std::string folder = quarantine_folder(dir);
+  const Result<std::vector<std::string>> names = disk.list(folder);
+  for (const std::string& name : names ? *names : std::vector<std::string>()) {
+    const size_t first = name.find('.'), second = first == std::string::npos ? first : name.find('.', first + 1);
+    const Result<io::FileStatus> status = disk.status(folder + "/" + name);
+    if (second == std::string::npos || !status) continue;
+    total += status->allocated_bytes;
+    out.push_back({{.model = name.substr(0, first), .tenant = name.substr(first + 1, second - first - 1), .name = name.substr(second + 1)}, folder + "/" + name, *status});
+  }
+  return out;
 }
 
 std::set<std::string> read_verified(io::Disk& disk, const std::string& dir) {
@@ -141,6 +159,10 @@ Result<VerifyReport> verify_store(io::Disk& disk, const std::string& dir, const 
     const Result<Checked> checked = check_segment(disk, one, cipher);
     if (progress) progress(done, total);
     if (!checked && (checked.error().code == Code::kNotFound || checked.error().code == Code::kUnsupported)) continue;  // gone, or a newer program's
+    if (!checked && checked.error().code != Code::kCorruption) {  // nothing is known of it: a network may be down, or its permissions wrong
+      report.unreadable.push_back(checked.error().message);
+      continue;
+    }
     report.num_segments += 1;
     report.bytes += one.status.allocated_bytes;
     if (checked) {
@@ -149,8 +171,9 @@ Result<VerifyReport> verify_store(io::Disk& disk, const std::string& dir, const 
       report.num_unopened += checked->unopened;
     }
     if (!checked || checked->num_bad > 0) {
-      DI_TRY(quarantine(disk, dir, one));
-      report.quarantined.push_back(one.path);
+      const Result<> moved = quarantine(disk, dir, one);
+      if (!moved && moved.error().code != Code::kNotFound) return moved.error();
+      if (moved) report.quarantined.push_back(one.path);
       continue;
     }
     verified += identity + "\n";
@@ -162,15 +185,17 @@ Result<VerifyReport> verify_store(io::Disk& disk, const std::string& dir, const 
   return report;
 }
 
-Result<PurgeReport> purge_store(io::Disk& disk, const std::string& dir, const PurgeFilter& filter) {
+// By its place and name, and its time of change, which is that of the last use: of a damaged file these are all there is.
+Result<PurgeReport> purge_store(io::Disk& disk, const std::string& dir, const PurgeFilter& filter, const Progress& progress) {
   PurgeReport report;
-  uint64_t total;
-  DI_TRY(const std::vector<Found> found, find_segments(disk, dir, total));
+  uint64_t total, done = 0;
+  DI_TRY(std::vector<Found> found, find_segments(disk, dir, total));
+  std::ranges::move(find_quarantined(disk, dir, total), std::back_inserter(found));
   for (const Found& one : found) {
-    // A damaged file has only its place and its time of change, which is that of the last use.
-    const Result<SegmentContents> contents = read_found(disk, one);
+    done += one.status.allocated_bytes;
+    if (progress) progress(done, total);
     if (filter.tenant && one.where.tenant != folder_name(*filter.tenant)) continue;
-    if (!filter.retention_class.empty() && (!contents || contents->header.retention_class != filter.retention_class)) continue;
+    if (!filter.retention_class.empty() && !one.where.name.starts_with(filter.retention_class + ".")) continue;
     if (filter.before_s && one.status.changed_unix_s >= *filter.before_s) continue;
     if (Result<> removed = disk.remove(one.path); !removed) {
       if (removed.error().code == Code::kNotFound) continue;

@@ -21,7 +21,7 @@ using Progress = std::function<void(uint64_t done, uint64_t total)>;
 
 struct StoreGroup {  // of one model, tenant and retention class
   uint64_t num_segments = 0, num_blocks = 0, bytes = 0;
-  int64_t oldest_s = INT64_MAX, newest_s = 0;  // beginnings of time buckets
+  int64_t oldest_s = INT64_MAX, newest_s = 0;  // when its blocks were written; meaningless without blocks
 };
 struct StoreReport {
   std::map<std::vector<std::string>, StoreGroup> groups;  // by model folder, tenant folder, class
@@ -38,6 +38,7 @@ struct VerifyReport {
   uint64_t num_segments = 0, num_skipped = 0, num_blocks = 0, bytes = 0;  // skipped: found good by an earlier run that was cut short
   uint64_t num_bad_blocks = 0, num_unopened = 0;  // unopened: encrypted, and no or another key was given; checksums still compared
   std::vector<std::string> quarantined;           // files, as they were called
+  std::vector<std::string> unreadable;            // left where they are: what the medium said of each
 };
 // Reads every record and compares checksum and key; a segment with anything bad is moved to DIR/quarantine, where nobody looks. Where a run was
 // cut short the next one goes on; a run that comes to its end forgets where it was.
@@ -51,6 +52,7 @@ struct PurgeFilter {  // all that are set must hold
 struct PurgeReport {
   uint64_t num_segments = 0, bytes = 0;
 };
-Result<PurgeReport> purge_store(io::Disk& disk, const std::string& dir, const PurgeFilter& filter);
+// What lies in quarantine goes by the same filter.
+Result<PurgeReport> purge_store(io::Disk& disk, const std::string& dir, const PurgeFilter& filter, const Progress& progress);
 
 }  // namespace deepinfer::kv

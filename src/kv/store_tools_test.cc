@@ -29,6 +29,8 @@ TEST(StoreTools, AReportAddsUp) {
   EXPECT_EQ(report->total.bytes, total);
   EXPECT_EQ(report->bytes_by_last_use[0], total);
   EXPECT_EQ(report->num_unsealed, 0u);
+  EXPECT_EQ(report->total.oldest_s, world.time->wall) << "when blocks were written, not when their time bucket began";
+  EXPECT_EQ(report->total.newest_s, world.time->wall);
   EXPECT_FALSE(report_store(*world.disk, "/nowhere", 0, nullptr));
 }
 
@@ -54,6 +56,76 @@ TEST(StoreTools, VerifyQuarantinesWhatIsDamagedAndNothingElse) {
   EXPECT_EQ(world.segments().size(), num_segments);  // the file in quarantine keeps its ending
 }
 
+// A medium that says no says nothing of what it holds: good segments of a bucket that cannot be reached are not taken away.
+TEST(StoreTools, VerifyLeavesWhatItCannotRead) {
+  ToolsWorld world;
+  const auto before = world.segments();
+  for (const bool header : {true, false}) {
+    world.disk->set_fault([&](const io::MemoryDisk::Access& access) -> Result<> {
+      if (access.op == io::MemoryDisk::Op::kRead && access.path == before[0] && (header || access.offset >= kPage)) return Error{Code::kIo, access.path + ": timed out"};
+      return {};
+    });
+    const auto report = verify_store(*world.disk, "/cache", std::nullopt, nullptr);
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_EQ(report->unreadable, std::vector<std::string>{before[0] + ": timed out"});
+    EXPECT_TRUE(report->quarantined.empty());
+    EXPECT_EQ(world.segments(), before);
+  }
+  world.disk->set_fault(nullptr);
+  EXPECT_EQ(verify_store(*world.disk, "/cache", std::nullopt, nullptr)->num_segments, before.size()) << "and it is read the next time";
+}
+
+// A segment that is evicted while it is verified is no error.
+TEST(StoreTools, VerifyTakesItThatASegmentGoes) {
+  ToolsWorld world;
+  const std::string victim = world.segments()[0];
+  world.disk->flip_bit(victim, 8 * (kPage + 300));
+  world.disk->set_fault([&](const io::MemoryDisk::Access& access) -> Result<> {
+    if (access.op == io::MemoryDisk::Op::kRename && access.path == victim) return Error{Code::kNotFound, victim};
+    return {};
+  });
+  const auto report = verify_store(*world.disk, "/cache", std::nullopt, nullptr);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_TRUE(report->quarantined.empty());
+  world.disk->set_fault(nullptr);
+}
+
+TEST(StoreTools, QuarantineGoesWithAPurgeAndBeforeGoodBlocks) {
+  const auto quarantined = [](const StoreWorld& world) {
+    const auto names = world.disk->list("/cache/quarantine");
+    return names ? names->size() : 0;
+  };
+  const auto damage_all = [&](StoreWorld& world) {
+    for (const std::string& path : world.segments()) world.disk->flip_bit(path, 8 * (kPage + 300));
+    EXPECT_EQ(verify_store(*world.disk, "/cache", std::nullopt, nullptr)->quarantined.size(), 4u);
+    EXPECT_EQ(quarantined(world), 4u);
+  };
+  {
+    ToolsWorld world;
+    damage_all(world);
+    EXPECT_EQ(purge_store(*world.disk, "/cache", {.tenant = tenant_folder(world.options.folder.secret, "other")}, nullptr)->num_segments, 1u);
+    EXPECT_EQ(quarantined(world), 3u);
+    EXPECT_EQ(purge_store(*world.disk, "/cache", {.retention_class = "agent"}, nullptr)->num_segments, 1u);
+    EXPECT_EQ(quarantined(world), 2u);
+    EXPECT_EQ(purge_store(*world.disk, "/cache", {.before_s = world.time->wall - 3600}, nullptr)->num_segments, 0u);
+    EXPECT_EQ(purge_store(*world.disk, "/cache", {}, nullptr)->num_segments, 2u);
+    EXPECT_EQ(quarantined(world), 0u);
+  }
+  {
+    ToolsWorld world;
+    damage_all(world);
+    world.options.budget_bytes = 60 * kPage;  // quarantine takes the larger part of it
+    world.open();
+    EXPECT_EQ(quarantined(world), 4u) << "there is room";
+    EXPECT_EQ(world.put(chain_of(1, 10)), 10u);
+    EXPECT_EQ(quarantined(world), 0u);
+    EXPECT_EQ(world.store->stats().evicted_blocks, 0u);
+    ASSERT_EQ(world.log.size(), 1u);
+    EXPECT_NE(world.log[0].find("from quarantine"), std::string::npos);
+    EXPECT_LE(world.disk->allocated_bytes(), world.options.budget_bytes);
+  }
+}
+
 TEST(StoreTools, AVerifyThatWasCutShortGoesOn) {
   ToolsWorld world;
   ASSERT_TRUE(world.disk->put("/cache/verified", world.segments()[0] + " " + std::to_string(world.disk->content(world.segments()[0]).size()) + "\n"));
@@ -66,7 +138,7 @@ TEST(StoreTools, AVerifyThatWasCutShortGoesOn) {
 TEST(StoreTools, PurgeTakesWhatItIsTold) {
   {
     ToolsWorld world;
-    const auto report = purge_store(*world.disk, "/cache", {.tenant = tenant_folder(world.options.folder.secret, "other")});
+    const auto report = purge_store(*world.disk, "/cache", {.tenant = tenant_folder(world.options.folder.secret, "other")}, nullptr);
     ASSERT_TRUE(report);
     EXPECT_EQ(report->num_segments, 1u);
     world.open();
@@ -76,7 +148,7 @@ TEST(StoreTools, PurgeTakesWhatItIsTold) {
   {
     ToolsWorld world;
     world.open();  // while a server runs
-    ASSERT_TRUE(purge_store(*world.disk, "/cache", {.retention_class = "agent"}));
+    ASSERT_TRUE(purge_store(*world.disk, "/cache", {.retention_class = "agent"}, nullptr));
     EXPECT_EQ(world.get(chain_of(2, 5)), 0u);
     world.store->maintain();
     EXPECT_EQ(world.known(chain_of(2, 5)), 0u);
@@ -86,13 +158,13 @@ TEST(StoreTools, PurgeTakesWhatItIsTold) {
   {
     ToolsWorld world;
     // Its time bucket began before the last minute, but it was written since.
-    EXPECT_EQ(purge_store(*world.disk, "/cache", {.before_s = world.time->wall - 60})->num_segments, 0u);
+    EXPECT_EQ(purge_store(*world.disk, "/cache", {.before_s = world.time->wall - 60}, nullptr)->num_segments, 0u);
     const auto segments = world.segments();
     world.time->advance(200'000);
     ASSERT_TRUE(world.disk->touch(segments[0], world.time->wall - 10));  // used
-    EXPECT_EQ(purge_store(*world.disk, "/cache", {.before_s = world.time->wall - 3600})->num_segments, segments.size() - 1);
+    EXPECT_EQ(purge_store(*world.disk, "/cache", {.before_s = world.time->wall - 3600}, nullptr)->num_segments, segments.size() - 1);
     EXPECT_EQ(world.segments(), std::vector<std::string>{segments[0]});
-    EXPECT_EQ(purge_store(*world.disk, "/cache", {.before_s = world.time->wall + 1})->num_segments, 1u);
+    EXPECT_EQ(purge_store(*world.disk, "/cache", {.before_s = world.time->wall + 1}, nullptr)->num_segments, 1u);
   }
 }
 

@@ -2,10 +2,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <fmt/format.h>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "base/check.h"
+#include "base/units.h"
 #include "kv/store_core.h"
 
 namespace deepinfer::kv {
@@ -43,7 +46,25 @@ Result<> SegmentStore::Core::open() {
   expire();
   make_room(0);
   update_used();
+  report_open();
   return {};
+}
+
+// What earlier processes left: who finds a cache that is empty where it should not be, or full of what nobody can use, hears of it here.
+void SegmentStore::Core::report_open() {
+  std::string line;
+  {
+    const MutexLock lock(mu_);
+    uint64_t usable_bytes = 0;
+    for (const SegmentId id : catalog_.ids()) usable_bytes += is_serving(catalog_.at(id), now_s()) ? catalog_.at(id).allocated_bytes : 0;
+    const uint64_t other_bytes = catalog_.used_bytes() - usable_bytes;
+    if (catalog_.num_segments() + stats_.expired_segments + stats_.evicted_segments == 0) return;
+    line = fmt::format("{} blocks found, {}", catalog_.index().size(), format_size(usable_bytes));
+    if (other_bytes > 0) line += fmt::format("; {} of no use here (other models, settings or keys, damaged, or too old)", format_size(other_bytes));
+    if (stats_.expired_segments > 0) line += fmt::format("; {} files removed that were past their time", stats_.expired_segments);
+    if (stats_.evicted_segments > 0) line += fmt::format("; {} removed to keep to the budget", stats_.evicted_segments);
+  }
+  log(line);
 }
 
 void SegmentStore::Core::maintain() {
@@ -97,7 +118,8 @@ void SegmentStore::Core::load_segments() {
     const MutexLock lock(mu_);
     for (const SegmentId id : catalog_.ids()) known.push_back(catalog_.at(id).file->path());
   }
-  Result<std::vector<SegmentPath>> listed = list_segments(*disk_, options_.dir);
+  std::vector<std::string> folders;
+  Result<std::vector<SegmentPath>> listed = list_segments(*disk_, options_.dir, &folders);
   if (!listed && listed.error().code != Code::kNotFound) return;  // not seen is not gone
   const std::vector<SegmentPath> segments = listed ? std::move(*listed) : std::vector<SegmentPath>();
   std::vector<Result<io::FileStatus>> statuses(segments.size(), Error{Code::kNotFound, ""});
@@ -106,9 +128,9 @@ void SegmentStore::Core::load_segments() {
   uint64_t new_bytes = 0;
   std::vector<const SegmentPath*> fresh;
   for (size_t i = 0; i < segments.size(); ++i) {
-    if (!statuses[i]) continue;
     const std::string path = segments[i].path(options_.dir);
-    seen.insert(path);
+    if (statuses[i] || statuses[i].error().code != Code::kNotFound) seen.insert(path);
+    if (!statuses[i]) continue;
     bool is_known;
     {
       const MutexLock lock(mu_);
@@ -136,7 +158,7 @@ void SegmentStore::Core::load_segments() {
     const MutexLock lock(mu_);
     stats_.vanished_segments += known.size();
   }
-  measure_others();
+  measure_others(std::move(folders));
 }
 
 void SegmentStore::Core::load_segment(const SegmentPath& where, bool writer_alive) {
@@ -230,16 +252,25 @@ void SegmentStore::Core::refresh(const std::string& path, const io::FileStatus& 
   }
 }
 
-// The few files of the directory that are no segments.
-void SegmentStore::Core::measure_others() {
+// The few files of the directory that are no segments, and its folders: each takes its room too, and there may be many tenants.
+// folders: the models' and the tenants'.
+void SegmentStore::Core::measure_others(std::vector<std::string> folders) {
   other_bytes_ = 0;
-  for (const std::string& folder : {options_.dir, writers_folder(options_.dir), options_.dir + "/quarantine"}) {
+  const std::string quarantine = quarantine_folder(options_.dir);
+  for (const std::string& folder : {options_.dir, writers_folder(options_.dir), quarantine}) {
     const Result<std::vector<std::string>> names = disk_->list(folder);
-    if (!names) continue;
-    for (const std::string& name : *names) {
+    const uint64_t before = other_bytes_;
+    for (const std::string& name : names ? *names : std::vector<std::string>()) {
       const Result<io::FileStatus> status = disk_->status(folder + "/" + name);
       if (status && !status->is_directory) other_bytes_ += status->allocated_bytes;
     }
+    quarantine_bytes_ = other_bytes_ - before;  // the last one's
+    folders.push_back(folder);
+  }
+  if (options_.whole_segments) return;  // object storage has no folders
+  for (const std::string& folder : folders) {
+    const Result<io::FileStatus> status = disk_->status(folder);
+    if (status) other_bytes_ += status->allocated_bytes;
   }
 }
 
@@ -267,8 +298,21 @@ bool SegmentStore::Core::make_room(uint64_t bytes) {
       const MutexLock lock(mu_);
       if (catalog_.used_bytes() + other_bytes_ + footers + bytes + kSpareBytes <= options_.budget_bytes) return true;
     }
+    if (drop_quarantined()) continue;
     if (!evict_one()) return false;
   }
+}
+
+// What is damaged goes before what is good.
+bool SegmentStore::Core::drop_quarantined() {
+  if (quarantine_bytes_ == 0) return false;
+  const std::string folder = quarantine_folder(options_.dir);
+  const Result<std::vector<std::string>> names = disk_->list(folder);
+  size_t num_removed = 0;
+  for (const std::string& name : names ? *names : std::vector<std::string>()) num_removed += disk_->remove(folder + "/" + name) ? 1 : 0;
+  other_bytes_ -= std::exchange(quarantine_bytes_, 0);  // what could not be removed is counted with the next look
+  if (num_removed > 0) log("the budget is used up: removed " + std::to_string(num_removed) + " files from quarantine");
+  return num_removed > 0;
 }
 
 // Removes the least valuable segment, after those that are past their time.

@@ -177,6 +177,14 @@ class CacheTest(CacheCase):
             told = e2e.run("serve", e2e.TINY, "--threads", "1", *flags)
             self.assertEqual((told.returncode, flags[0] in told.stderr, "--cache-dir" in told.stderr), (2, True, True), told.stderr)
 
+    def test_classes_of_tenants_that_nobody_is(self):
+        keys = os.path.join(self.folder, "keys")
+        with open(keys, "w") as f:
+            f.write("acme:key-of-acme\n")
+        for flags, what in ((["acem=agent"], "acem"), (["acme=agnet"], "agnet"), (["default=agent"], "default"), (["acme"], "TENANT=CLASS")):
+            told = e2e.run("serve", e2e.TINY, "--threads", "1", "--cache-dir", self.dir, "--api-key-file", keys, "--tenant-retention", *flags)
+            self.assertEqual((told.returncode, what in told.stderr), (2, True), told.stderr)
+
     def test_warm(self):
         path = os.path.join(self.folder, "text.txt")
         with open(path, "w") as f:
