@@ -131,8 +131,8 @@ bool BlockLoader::start_fetch(Load& load, Chain chain) {
   size_t end = begin;
   for (; end < sources.size() && sources[end].can_be_fetched(); ++end) bytes_per_s.push_back(sources[end].stored.bytes_per_s);
   count_missed(CacheMiss::kBusy, sources.subspan(end));
-  // Never more than the pool can hold beside what is running: it would push out its own beginning.
-  const size_t num_fit = std::min(end - begin, static_cast<size_t>(std::max(0, pool_.num_available() - 1)));
+  // Never more than the pool can hold beside what is running and what it has of the chain: it would push out its own beginning.
+  const size_t num_fit = std::min(end - begin, static_cast<size_t>(std::max(0, pool_.num_available() - 1 - use(chain.keys, request.store_tag.retention))));
   count_missed(CacheMiss::kBusy, sources.subspan(begin + num_fit, end - begin - num_fit));
   const FetchPrice price{.block_tokens = block_tokens_, .block_bytes = block_bytes_, .seconds_per_token = load.seconds_per_token};
   const size_t count = num_worth_fetching(price, std::span(bytes_per_s).first(num_fit));
@@ -149,6 +149,20 @@ bool BlockLoader::start_fetch(Load& load, Chain chain) {
   return true;
 }
 
+// Makes the chain's blocks, as far as they are in memory, the last ones to be evicted, from its end on. Returns how many of them nobody else uses.
+int32_t BlockLoader::use(std::span<const kv::BlockKey> chain, uint8_t retention) {
+  int32_t num_cached = 0;
+  std::vector<kv::BlockId> blocks;
+  for (const kv::BlockKey& key : chain) {
+    const kv::BlockId block = pool_.acquire(key);
+    if (block == kv::kNoBlock) continue;
+    num_cached += pool_.num_references(block) == 1;
+    blocks.push_back(block);
+  }
+  for (; !blocks.empty(); blocks.pop_back()) pool_.release(blocks.back(), retention);
+  return num_cached;
+}
+
 void BlockLoader::count_missed(CacheMiss cause, std::span<const Source> sources) {
   for (const Source& source : sources) {
     if (!source.in_pool) store_.count_missed(cause, source.stored.tier, 1);
@@ -163,7 +177,7 @@ void BlockLoader::poll(std::vector<RequestState*>& ready) {
       ++i;
       continue;
     }
-    finish(load);
+    use(std::span(load.chain).first(load.next), load.request->store_tag.retention);
     ready.push_back(load.request);
     loads_.erase(loads_.begin() + static_cast<ptrdiff_t>(i));
   }
@@ -202,17 +216,6 @@ bool BlockLoader::take(Load& load, int64_t& budget) {
     load.fetch->pop();
     load.next += 1;
   }
-}
-
-// Puts the chain in the order in which it may be evicted: from its end.
-void BlockLoader::finish(const Load& load) {
-  std::vector<kv::BlockId> blocks;
-  for (size_t i = 0; i < load.next; ++i) {
-    const kv::BlockId block = pool_.acquire(load.chain[i]);
-    if (block == kv::kNoBlock) break;
-    blocks.push_back(block);
-  }
-  for (; !blocks.empty(); blocks.pop_back()) pool_.release(blocks.back(), load.request->store_tag.retention);
 }
 
 void BlockLoader::forget(const RequestState& request) {

@@ -74,7 +74,7 @@ class BlockLoader {
     int64_t deadline_ns = 0;
   };
   bool take(Load& load, int64_t& budget);  // true: it is over
-  void finish(const Load& load);
+  int32_t use(std::span<const kv::BlockKey> chain, uint8_t retention);
   struct Chain {
     std::vector<kv::BlockKey> keys;  // of what is in memory or in the store, as the scheduler will look for it
     std::vector<Source> sources;     // of each

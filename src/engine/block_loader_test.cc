@@ -257,6 +257,29 @@ TEST(EngineWithStore, AMatchGoesOnFromMemoryToDisk) {
   EXPECT_EQ(memory.match.age_s, 30);
 }
 
+// Memory is full, and of what a request needs it has the beginning, which nobody has used for longest: what is fetched takes others' place.
+TEST(EngineWithStore, WhatIsFetchedDoesNotPushOutItsOwnBeginning) {
+  Machine machine;
+  machine.start();
+  const Request whole = kept_request(700, 2);
+  Request beginning = whole;
+  beginning.prompt.resize(401);
+  const ChoiceResult cold = machine.answer(whole);
+  machine.start();
+  EXPECT_EQ(machine.answer(beginning).usage.disk_tokens, 400);
+  for (int i = 0; i < 3; ++i) machine.answer(kept_request(200, 2, 30 + 10 * i));  // memory has 200 blocks of four tokens
+  EXPECT_TRUE(eventually([&] { return machine.engine->stats().num_blocks_cached > 195; }));
+  const ChoiceResult warm = machine.answer(whole);
+  EXPECT_TRUE(warm.same_output(cold));
+  EXPECT_EQ(warm.usage.cached_tokens, 696);
+  EXPECT_GT(warm.usage.disk_tokens, 296) << "also those of the beginning that had gone";
+  // What is known takes all of memory but the room that computing needs.
+  const Request longest = kept_request(796, 2, 60);
+  machine.answer(longest);
+  machine.start();
+  EXPECT_EQ(machine.answer(longest).usage.disk_tokens, 792);
+}
+
 // Known, but not to be had: that is no divergence, and the cause is told.
 TEST(EngineWithStore, WhatWasKnownAndDidNotComeIsNoDivergence) {
   struct Case {
