@@ -60,11 +60,9 @@ Result<std::string> ImageSource::fetch(const std::string& url) {
   return fetch_image(url, options);
 }
 
-// A conversation brings all its pictures again with every turn. Known ones are known to their tenant alone: that an answer came fast says
-// nothing about what others sent.
+// A conversation brings all its pictures again with every turn. Known ones are known in their scope alone.
 Result<std::shared_ptr<const InputImage>> ImageSource::read_file(std::span<const std::byte> file) {
-  const Digest256 tenant = blake2b_256(std::as_bytes(std::span(tenant_)));
-  const Digest256 key = blake2b_256(file, std::as_bytes(std::span(tenant.bytes)));
+  const Digest256 key = blake2b_256(file, std::as_bytes(std::span(scope_.bytes)));
   {
     const MutexLock lock(service_.images_mu);
     if (const auto known = service_.images.find(key)) return *known;

@@ -16,8 +16,8 @@ namespace deepinfer::api {
 
 class ImageSource {
  public:
-  // service outlives this.
-  ImageSource(Service& service, const std::string& tenant) : service_(service), tenant_(tenant), deadline_(std::chrono::steady_clock::now() + service.options.image_fetch.timeout) {}
+  // service outlives this. scope: knowledge_scope() of the request.
+  ImageSource(Service& service, const Digest256& scope) : service_(service), scope_(scope), deadline_(std::chrono::steady_clock::now() + service.options.image_fetch.timeout) {}
 
   // Errors: what problem() words for the client, with the image's place in the request.
   Result<std::shared_ptr<const InputImage>> read(const recipe::Image& image);
@@ -28,7 +28,7 @@ class ImageSource {
   Result<std::shared_ptr<const InputImage>> read_file(std::span<const std::byte> file);
 
   Service& service_;
-  const std::string tenant_;
+  const Digest256 scope_;
   const std::chrono::steady_clock::time_point deadline_;  // for all that is fetched
   std::optional<ApiError> problem_;
 };

@@ -148,13 +148,16 @@ TEST(Images, AreReadOnceForATenant) {
   options.keys = ApiKeys::parse("one:key-of-the-first-tenant\ntwo:key-of-the-second-tenant\n", "keys").value();
   World world({.vision = true}, std::move(options));
   RawClient client(world.port());
-  const auto ask = [&](const std::string& key) {
-    EXPECT_EQ(client.request(post(kPaths[0], with_blocks(kPaths[0], {"a", data_url("image 3")}), "Authorization: Bearer " + key + "\r\n"))->status, 200);
+  const auto ask = [&](const std::string& key, const std::string& more = "") {
+    const std::string body = with_blocks(kPaths[0], {"a", data_url("image 3")});
+    EXPECT_EQ(client.request(post(kPaths[0], "{" + more + body.substr(1), "Authorization: Bearer " + key + "\r\n"))->status, 200);
     return world.inference.num_images_read();
   };
   EXPECT_EQ(ask("key-of-the-first-tenant"), 1);
   EXPECT_EQ(ask("key-of-the-first-tenant"), 1);
   EXPECT_EQ(ask("key-of-the-second-tenant"), 2);
+  EXPECT_EQ(ask("key-of-the-second-tenant", R"("cache_salt":"s",)"), 3);
+  EXPECT_EQ(ask("key-of-the-second-tenant", R"("cache_salt":"s",)"), 3);
 }
 
 TEST(Images, CountAgainstTheContext) {

@@ -88,9 +88,10 @@ Or<recipe::EncodedRequest> encode(Service& service, const recipe::ParsedRequest&
   if (const auto* conversation = std::get_if<recipe::Conversation>(&request.prompt)) {
     if (std::optional<ApiError> error = too_many_images(service, *conversation)) return std::move(*error);
   }
-  ImageSource images(service, tenant);
+  const Digest256 scope = knowledge_scope(tenant, request.options.cache_salt);
+  ImageSource images(service, scope);
   Result<recipe::EncodedRequest> encoded = recipe::encode_request(
-      request, {.tokenizer = service.tokenizer, .renderer = service.renderer, .text_bos = text_bos, .cache = &service.token_cache,
+      request, {.tokenizer = service.tokenizer, .renderer = service.renderer, .text_bos = text_bos, .cache = &service.token_cache, .scope = scope,
                 .read_image = [&images](const recipe::Image& image) { return images.read(image); }});
   if (encoded) return std::move(*encoded);
   if (images.problem()) return std::move(*images.problem());
@@ -137,13 +138,14 @@ std::string_view id_prefix(recipe::Protocol protocol) {
 
 // What the answer has to be, compiled here, where nobody waits: the engine finds it ready.
 std::optional<ApiError> constrain(Service& service, const recipe::ParsedRequest& request, const recipe::AnswerSyntax& syntax, recipe::Protocol protocol,
-                                  Constraint& out) {
+                                  const std::string& tenant, Constraint& out) {
   Result<> ready;
   std::string refused;
   // A call that is demanded follows its tool's schema; of a tool that is not strict only if the schema can be honoured.
   for (const recipe::SchemasOf schemas : {recipe::SchemasOf::kForcedTools, recipe::SchemasOf::kStrictTools}) {
     Result<Constraint> wanted = recipe::make_constraint(request, syntax, service.options.dialect, service.tokenizer, schemas);
     if (wanted && !refused.empty() && wanted->spec == refused) break;
+    if (wanted) wanted->scope = knowledge_scope(tenant);  // whatever the salt: compiling is slow, and schemas come from who writes the client
     ready = !wanted ? Result<>(wanted.error()) : wanted->spec.empty() ? Result<>() : service.inference.prepare(*wanted);
     if (ready) {
       out = std::move(*wanted);
@@ -162,7 +164,7 @@ Outcome make_generation(Service& service, recipe::ParsedRequest parsed, recipe::
   recipe::GenerationOptions& options = parsed.options;
   if (std::optional<ApiError> error = fit_length(service, static_cast<int64_t>(prompt.ids.size()), protocol, options)) return std::move(*error);
   Constraint constraint;
-  if (std::optional<ApiError> error = constrain(service, parsed, prompt.prompt.syntax, protocol, constraint)) return std::move(*error);
+  if (std::optional<ApiError> error = constrain(service, parsed, prompt.prompt.syntax, protocol, tenant, constraint)) return std::move(*error);
   if (!options.has_seed) options.sampling.seed = service.random_u64();
   limit_thinking(service, options, prompt.prompt.syntax, options.sampling);
   Generation out{.protocol = protocol};

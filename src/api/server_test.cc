@@ -334,6 +334,41 @@ TEST(Server, ApiKeysAndTenants) {
   EXPECT_EQ(world.inference.requests()[1].tenant, *options.keys.tenant_of("secret"));
 }
 
+// That an answer comes fast because its prompt was seen before tells whose it was: so nothing that was made of one tenant's prompt is used for another's.
+TEST(Server, WhatATenantSentIsNewToOthers) {
+  ServerOptions options;
+  options.keys = *ApiKeys::parse("plain\nacme:secret", "keys");
+  World world({}, options);
+  RawClient client(world.port());
+  const std::string text = "json " + std::string(500, 'x'), more = R"(,"response_format":{"type":"json_object"})";
+  const auto num_encoded = [&](std::string_view path, const std::string& key, const std::string& body) {
+    const size_t before = world.tokenizer.num_encoded_bytes;
+    const std::optional<Answer> answer = client.request(post(path, body, "Authorization: Bearer " + key + "\r\n"));
+    EXPECT_EQ(answer->status, 200) << answer->body;
+    return world.tokenizer.num_encoded_bytes - before;
+  };
+  const auto chat_of = [&](const std::string& key, const std::string& salt) {
+    const std::string salted = salt.empty() ? "" : R"(,"cache_salt":")" + salt + "\"";
+    return num_encoded(kChat, key, R"({"model":"fake","messages":[{"role":"user","content":")" + text + R"("}])" + salted + more + "}");
+  };
+  const auto tokenize = [&](const std::string& key) { return num_encoded("/tokenize", key, R"({"prompt":")" + text + R"("})"); };
+  EXPECT_GE(chat_of("plain", ""), text.size());
+  EXPECT_LT(chat_of("plain", ""), 100u);
+  EXPECT_GE(chat_of("secret", ""), text.size());
+  EXPECT_LT(chat_of("secret", ""), 100u);
+  EXPECT_GE(tokenize("plain"), text.size());
+  EXPECT_LT(tokenize("plain"), 100u);
+  EXPECT_GE(tokenize("secret"), text.size()) << "not even for those who ask for tokens alone";
+  EXPECT_GE(chat_of("secret", "salt"), text.size());
+  EXPECT_LT(chat_of("secret", "salt"), 100u);
+  const std::vector<Request> requests = world.inference.requests();
+  const auto scope = [&](size_t i) { return requests.at(i).constraint.scope; };
+  EXPECT_FALSE(requests.at(0).constraint.spec.empty());
+  EXPECT_EQ(scope(0), scope(1));
+  EXPECT_NE(scope(0), scope(2));
+  EXPECT_EQ(scope(2), scope(4)) << "schemas are the tenant's, whatever the salt";
+}
+
 TEST(Server, RetentionClassesByRequestHeaderTenantAndUse) {
   ServerOptions options;
   options.keys = *ApiKeys::parse("plain\nacme:secret", "keys");

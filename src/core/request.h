@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/hash.h"
 #include "core/input_image.h"
 
 namespace deepinfer {
@@ -47,6 +48,7 @@ struct SamplingParams {
 struct Constraint {
   std::string spec;           // empty: none
   TokenId begins_after = -1;  // -1: with the first token; else behind this token, and until then no stop token can be sampled
+  Digest256 scope{};          // what was compiled for one is unknown in others: that one took no time tells nobody what strangers ask for
 };
 
 struct Request {

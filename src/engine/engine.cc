@@ -131,7 +131,7 @@ Result<> Engine::check_open(uint64_t image_bytes) const {
 Result<std::shared_ptr<const grammar::Grammar>> Engine::compile(const Constraint& constraint) {
   if (constraint.spec.empty()) return std::shared_ptr<const grammar::Grammar>();
   if (options_.grammars == nullptr) return Error{Code::kUnsupported, "this model's output cannot be constrained"};
-  return options_.grammars->find_or_compile(constraint.spec);
+  return options_.grammars->find_or_compile(constraint.spec, constraint.scope);
 }
 
 Result<> Engine::prepare(const Constraint& constraint) {

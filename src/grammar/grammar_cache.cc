@@ -11,8 +11,8 @@ GrammarCache::GrammarCache(const tokenizer::Tokenizer& tokenizer, int32_t vocab_
   CHECK(capacity >= 1);
 }
 
-Result<std::shared_ptr<const Grammar>> GrammarCache::find_or_compile(std::string_view spec) {
-  const Digest256 key = blake2b_256(std::as_bytes(std::span(spec)));
+Result<std::shared_ptr<const Grammar>> GrammarCache::find_or_compile(std::string_view spec, const Digest256& scope) {
+  const Digest256 key = blake2b_256(std::as_bytes(std::span(spec)), std::as_bytes(std::span(scope.bytes)));
   {
     const MutexLock lock(mu_);
     if (const auto found = compiled_.find(key)) return *found;

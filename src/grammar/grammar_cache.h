@@ -24,8 +24,8 @@ class GrammarCache {
   // The tokenizer outlives the cache. vocab_size, end_tokens: of the model; see Vocabulary::build().
   GrammarCache(const tokenizer::Tokenizer& tokenizer, int32_t vocab_size, std::vector<TokenId> end_tokens, size_t capacity = kMaxCachedGrammars);
 
-  // Errors: Grammar::compile()'s, Vocabulary::build()'s.
-  Result<std::shared_ptr<const Grammar>> find_or_compile(std::string_view spec);
+  // Errors: Grammar::compile()'s, Vocabulary::build()'s. scope: Constraint's.
+  Result<std::shared_ptr<const Grammar>> find_or_compile(std::string_view spec, const Digest256& scope = {});
 
   size_t size() const;
   int32_t vocab_size() const { return vocab_size_; }

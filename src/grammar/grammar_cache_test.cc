@@ -26,6 +26,16 @@ TEST(GrammarCache, KeepsTheMostRecentlyUsed) {
   EXPECT_TRUE(second->matcher().has_value()) << "one that was dropped works for who has it";
 }
 
+TEST(GrammarCache, AScopeKnowsOnlyItsOwn) {
+  const FakeVocabulary tokenizer;
+  GrammarCache cache(tokenizer, tokenizer.vocab_size(), {tokenizer.end()});
+  const Digest256 one{{1}}, two{{2}};
+  const auto first = cache.find_or_compile(choice(1), one).value();
+  EXPECT_NE(cache.find_or_compile(choice(1), two).value(), first);
+  EXPECT_EQ(cache.find_or_compile(choice(1), one).value(), first);
+  EXPECT_EQ(cache.size(), 2u);
+}
+
 TEST(GrammarCache, RefusalsAreNotKept) {
   const FakeVocabulary tokenizer;
   GrammarCache cache(tokenizer, tokenizer.vocab_size(), {tokenizer.end()});

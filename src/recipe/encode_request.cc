@@ -31,7 +31,7 @@ EncodedRequest from_ids(std::vector<TokenId> ids, const tokenizer::Tokenizer& to
 
 EncodedRequest from_prompt(Prompt prompt, const EncodeContext& context) {
   EncodedRequest out{.ids = {}, .images = {}, .prompt = std::move(prompt)};
-  out.ids = context.cache != nullptr ? context.cache->tokens(out.prompt) : prompt_tokens(out.prompt, context.tokenizer);
+  out.ids = context.cache != nullptr ? context.cache->tokens(out.prompt, context.scope) : prompt_tokens(out.prompt, context.tokenizer);
   return out;
 }
 

@@ -24,6 +24,7 @@ struct EncodeContext {
   const PromptRenderer* renderer = nullptr;  // null: text completions only
   bool text_bos = false;                     // text completions begin with the vocabulary's BOS
   TokenCache* cache = nullptr;
+  Digest256 scope{};                         // within which the cache knows texts again
   // A picture as the model takes it; called in the order of the prompt. Empty: each remains one position, and none is given.
   std::function<Result<std::shared_ptr<const InputImage>>(const Image&)> read_image{};
 };

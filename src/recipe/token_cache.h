@@ -1,6 +1,7 @@
 // Ids of texts that were encoded before. A conversation comes again with every turn, one message longer: what stands between two control
 // tokens is a key, so that only the new end is encoded. Keys are compared whole; a hash alone decides nothing, since one client must not
-// be able to give another's text its own ids. Bounded by bytes, least recently used first out. Thread-safe.
+// be able to give another's text its own ids. What one scope has sent is unknown in others: a quick answer says nothing of what strangers send.
+// Bounded by bytes, least recently used first out. Thread-safe.
 // Lost: a cache per conversation, which needs a name for it that stateless protocols do not have.
 #pragma once
 
@@ -11,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/thread_annotations.h"
 #include "recipe/prompt.h"
 #include "tokenizer/tokenizer.h"
@@ -26,24 +28,25 @@ class TokenCache {
   TokenCache(const TokenCache&) = delete;
   TokenCache& operator=(const TokenCache&) = delete;
 
-  // The same ids as prompt_tokens().
-  std::vector<TokenId> tokens(const Prompt& prompt);
+  // The same ids as prompt_tokens(). scope: of whoever may know of this prompt.
+  std::vector<TokenId> tokens(const Prompt& prompt, const Digest256& scope);
 
   size_t num_bytes() const;  // of what is kept
 
  private:
   struct Entry {
+    Digest256 scope;
     std::string text;
     std::vector<TokenId> ids;
     size_t num_bytes() const { return text.capacity() + ids.capacity() * sizeof(TokenId) + kOverhead; }
-    static constexpr size_t kOverhead = 160;  // list and map nodes
+    static constexpr size_t kOverhead = 192;  // list and map nodes
   };
   using Entries = std::list<Entry>;
 
-  void append(std::string_view text, std::vector<TokenId>& out);
-  bool find(uint64_t hash, std::string_view text, std::vector<TokenId>& out);
-  void insert(uint64_t hash, std::string_view text, std::vector<TokenId> ids);
-  void erase(uint64_t hash, Entries::iterator entry) REQUIRES(mu_);
+  void append(std::string_view text, const Digest256& scope, std::vector<TokenId>& out);
+  bool find(std::string_view text, const Digest256& scope, std::vector<TokenId>& out);
+  void insert(Entry entry);
+  void erase(Entries::iterator entry) REQUIRES(mu_);
 
   const tokenizer::Tokenizer& tokenizer_;
   const size_t max_bytes_;

@@ -44,7 +44,7 @@ TEST(TokenCache, EncodesOnlyWhatIsNew) {
   for (int turn = 0; turn < 20; ++turn) {
     add_turn(prompt, std::string(1000, static_cast<char>('a' + turn)));
     const size_t before = tokenizer.num_encoded;
-    const std::vector<TokenId> ids = cache.tokens(prompt);
+    const std::vector<TokenId> ids = cache.tokens(prompt, {});
     EXPECT_EQ(tokenizer.num_encoded - before, 1000u);
     EXPECT_EQ(ids, prompt_tokens(prompt, tokenizer.fake));
   }
@@ -52,7 +52,24 @@ TEST(TokenCache, EncodesOnlyWhatIsNew) {
   Prompt split;
   add_turn(split, std::string(500, 'a'));
   split.segments.push_back({.text = std::string(500, 'a')});
-  EXPECT_EQ(cache.tokens(split), prompt_tokens(split, tokenizer.fake));
+  EXPECT_EQ(cache.tokens(split, {}), prompt_tokens(split, tokenizer.fake));
+}
+
+TEST(TokenCache, AScopeKnowsOnlyItsOwnTexts) {
+  CountingTokenizer tokenizer;
+  TokenCache cache(tokenizer);
+  Prompt prompt;
+  add_turn(prompt, std::string(1000, 'a'));
+  const Digest256 one{{1}}, two{{2}};
+  const auto encoded = [&](const Digest256& scope) {
+    const size_t before = tokenizer.num_encoded;
+    EXPECT_EQ(cache.tokens(prompt, scope), prompt_tokens(prompt, tokenizer.fake));
+    return tokenizer.num_encoded - before;
+  };
+  EXPECT_EQ(encoded(one), 1000u);
+  EXPECT_EQ(encoded(two), 1000u);
+  EXPECT_EQ(encoded(one), 0u);
+  EXPECT_EQ(encoded(two), 0u);
 }
 
 TEST(TokenCache, StaysInItsBounds) {
@@ -63,17 +80,17 @@ TEST(TokenCache, StaysInItsBounds) {
   for (int i = 0; i < 2000; ++i) {
     Prompt prompt;
     add_turn(prompt, std::string(64 + rng.below(4000), static_cast<char>('a' + rng.below(20))));
-    EXPECT_EQ(cache.tokens(prompt), prompt_tokens(prompt, tokenizer.fake));
+    EXPECT_EQ(cache.tokens(prompt, {}), prompt_tokens(prompt, tokenizer.fake));
     EXPECT_LE(cache.num_bytes(), kMax);
   }
   EXPECT_GT(cache.num_bytes(), kMax / 2);
   // What is larger than the cache passes through.
   Prompt large;
   add_turn(large, std::string(kMax, 'z'));
-  EXPECT_EQ(cache.tokens(large), prompt_tokens(large, tokenizer.fake));
+  EXPECT_EQ(cache.tokens(large, {}), prompt_tokens(large, tokenizer.fake));
   EXPECT_LE(cache.num_bytes(), kMax);
   TokenCache none(tokenizer, 0);
-  EXPECT_EQ(none.tokens(large), prompt_tokens(large, tokenizer.fake));
+  EXPECT_EQ(none.tokens(large, {}), prompt_tokens(large, tokenizer.fake));
   EXPECT_EQ(none.num_bytes(), 0u);
 }
 
@@ -84,7 +101,7 @@ TEST(TokenCache, ForgetsTheLeastRecentlyUsed) {
     Prompt prompt;
     add_turn(prompt, std::string(1000, c));
     const size_t before = tokenizer.num_encoded;
-    cache.tokens(prompt);
+    cache.tokens(prompt, {});
     return tokenizer.num_encoded - before;
   };
   for (const char c : {'a', 'b', 'c'}) EXPECT_EQ(encoded(c), 1000u);
@@ -104,7 +121,7 @@ TEST(TokenCache, TakesThreads) {
       for (int i = 0; i < 300; ++i) {
         Prompt prompt;
         add_turn(prompt, std::string(64 + rng.below(2000), static_cast<char>('a' + rng.below(8))));
-        EXPECT_EQ(cache.tokens(prompt), prompt_tokens(prompt, tokenizer.fake));
+        EXPECT_EQ(cache.tokens(prompt, {}), prompt_tokens(prompt, tokenizer.fake));
       }
     });
   }

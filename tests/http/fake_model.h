@@ -36,6 +36,7 @@ class FakeTokenizer final : public tokenizer::Tokenizer {
   }
 
   void encode(std::string_view text, tokenizer::Recognize recognize, std::vector<TokenId>& out) const override {
+    num_encoded_bytes += text.size();
     while (!text.empty()) {
       const AddedToken* found = nullptr;
       for (const AddedToken& token : added_) {
@@ -46,6 +47,8 @@ class FakeTokenizer final : public tokenizer::Tokenizer {
     }
   }
   int32_t vocab_size() const override { return kFakeVocabSize; }
+  mutable std::atomic<size_t> num_encoded_bytes = 0;
+
   std::optional<TokenId> special_id(std::string_view spelling) const override {
     for (const AddedToken& token : added_) {
       if (token.spelling == spelling) return token.id;
