@@ -14,6 +14,9 @@
 #include "base/units.h"
 #include "io/mapped_file.h"
 #include "kv/store_tools.h"
+#include "recipe/encode_request.h"
+#include "recipe/json_reader.h"
+#include "recipe/protocol.h"
 
 namespace deepinfer::apps {
 namespace {
@@ -163,24 +166,53 @@ struct WarmFlags {
   ModelFlags model;
   EngineFlags engine;
   std::vector<std::string> files;
-  bool json = false;
+  std::string as = "text", tenant = "default", retention_class;
+  bool json = false, quiet = false;
 };
 
+// What a server would make of it: a request of the file's kind.
+Result<recipe::ParsedRequest> warm_request(const ServedModel& served, std::string_view as, std::string text) {
+  recipe::ParsedRequest request;
+  if (as == "text") {
+    request.prompt = recipe::TextPrompt{.text = std::move(text)};
+    return request;
+  }
+  json::object body;
+  if (as == "system") {
+    body["messages"] = {{{"role", "system"}, {"content", text}}, {{"role", "user"}, {"content", "."}}};
+  } else {
+    DI_TRY(body, recipe::read_json_object(std::move(text)));
+  }
+  recipe::RequestContext context;
+  context.options.vocab_size = served.text.tokenizer->vocab_size();
+  context.options.dialect = served.renderer.dialect;
+  recipe::Problems problems;
+  std::optional<recipe::ParsedRequest> parsed = recipe::parse_request(recipe::Protocol::kChat, body, context, problems);
+  if (!parsed) return Error{Code::kInvalidArgument, fmt::format("the request: {}", problems.first().message)};
+  return std::move(*parsed);
+}
+
 // One document: its tokens go through the model once; an answer of one token is the least that can be asked for.
-Result<Usage> warm_document(const ServedModel& served, const std::string& text) {
+Result<Usage> warm_document(const ServedModel& served, const WarmFlags& flags, std::string text) {
+  DI_TRY(recipe::ParsedRequest parsed, warm_request(served, flags.as, std::move(text)));
   const tokenizer::Tokenizer& tokenizer = *served.text.tokenizer;
-  Request request;
-  if (tokenizer.add_bos() && tokenizer.bos_id()) request.prompt.push_back(*tokenizer.bos_id());
-  tokenizer.encode(text, tokenizer::Recognize::kNothing, request.prompt);
+  DI_TRY(recipe::EncodedRequest encoded, recipe::encode_request(parsed, {.tokenizer = tokenizer, .renderer = served.renderer.prompts.get(), .text_bos = tokenizer.add_bos()}));
+  Request request{.prompt = std::move(encoded.ids), .tenant = api::tenant_id(flags.tenant), .cache_salt = parsed.options.cache_salt,
+                  .retention = flags.retention_class.empty() ? parsed.options.retention : flags.retention_class};
   const auto longest = static_cast<size_t>(served.engine->model().max_context - 1);
   if (request.prompt.size() > longest) request.prompt.resize(longest);
   request.sampling.temperature = 0;
   request.sampling.max_tokens = 1;
   const auto queue = std::make_shared<EventQueue>();
+  const auto num_tokens = static_cast<uint64_t>(request.prompt.size()), step_tokens = static_cast<uint64_t>(flags.engine.max_num_batched_tokens);
+  const uint64_t first_step = served.engine->stats().steps_total;
+  ProgressLine progress(flags.quiet || flags.json ? ProgressLine::Shown::kNever : ProgressLine::Shown::kAlways, "tokens");
   DI_TRY(served.engine->submit(std::move(request), queue));
   for (;;) {
-    const std::optional<TokenEvent> event = queue->pop(1000);
+    const std::optional<TokenEvent> event = queue->pop(200);
+    progress(std::min((served.engine->stats().steps_total - first_step) * step_tokens, num_tokens), num_tokens);  // there is nothing else in its steps
     if (!event || !event->finished) continue;
+    progress(num_tokens, num_tokens);
     if (*event->finished == FinishReason::kError) return Error{Code::kInternal, event->message};
     return event->usage;
   }
@@ -188,11 +220,16 @@ Result<Usage> warm_document(const ServedModel& served, const std::string& text) 
 
 Result<> run_warm(const WarmFlags& flags) {
   if (!flags.engine.cache.wanted()) return Error{Code::kInvalidArgument, "cache warm needs --cache-dir"};
+  DI_TRY(const std::vector<kv::RetentionClass> classes, parse_retention(flags.engine.cache.retention));
+  const bool known = std::any_of(classes.begin(), classes.end(), [&](const kv::RetentionClass& c) { return c.name == flags.retention_class; });
+  if (!flags.retention_class.empty() && !known) return Error{Code::kInvalidArgument, fmt::format("--class: '{}' is no class of --retention", flags.retention_class)};
   DI_TRY(const std::unique_ptr<ServedModel> served, start_model(flags.model, flags.engine));
   json::array out;
   for (const std::string& file : flags.files) {
-    DI_TRY(const std::string text, io::read_small_file(file, size_t{64} << 20));
-    DI_TRY(const Usage usage, warm_document(*served, text));
+    DI_TRY(std::string text, io::read_small_file(file, size_t{64} << 20));
+    const Result<Usage> warmed = warm_document(*served, flags, std::move(text));
+    if (!warmed) return Error{warmed.error().code, file + ": " + warmed.error().message};
+    const Usage& usage = *warmed;
     served->store->flush();
     if (flags.json) {
       out.push_back(json::object{{"file", file}, {"tokens", usage.prompt_tokens}, {"cached_tokens", usage.cached_tokens}});
@@ -242,13 +279,19 @@ Command add_cache_purge(CLI::App& cache) {
 
 Command add_cache_warm(CLI::App& cache) {
   CLI::App* app = cache.add_subcommand("warm", "Computes documents into a cache directory, so that prompts which begin with them are hits.");
-  app->footer("Example:\n  deepinfer cache warm model.gguf handbook.txt --cache-dir /var/cache/deepinfer");
+  app->footer(
+      "Example:\n  deepinfer cache warm model.gguf handbook.txt --as system --cache-dir /var/cache/deepinfer\n"
+      "  deepinfer cache warm model.gguf request.json --as request --tenant acme --cache-dir /var/cache/deepinfer");
   auto flags = std::make_shared<WarmFlags>();
   Flags add(*app);
   flags->model.add_to(add);
   add.list("FILE", flags->files, "FILE", "texts; one longer than the context is cut")->required();
+  add.choice("--as", flags->as, {"text", "system", "request"}, "beginnings of plain completions, system messages of chats, or JSON as POSTed to /v1/chat/completions");
+  add.text("--tenant", flags->tenant, "NAME", "of the API key file, whose requests will find it");
+  add.text("--class", flags->retention_class, "CLASS", "retention class", "the request's, or the first");
   flags->engine.add_to(add);
   add.toggle("--json", flags->json, "prints JSON");
+  add.toggle("--quiet", flags->quiet, "no progress");
   return {app, [flags] {
             const Result<> done = run_warm(*flags);
             return done ? kExitDone : report(done.error());

@@ -98,7 +98,7 @@ class AuditTest(unittest.TestCase):
             pass
         os.close(terminal)
         self.assertEqual(process.wait(), 0)
-        self.assertRegex(shown.decode(), r"\[#*\.*\] +\d+ %, .* read, .*/s, \d+ s left")
+        self.assertRegex(shown.decode(), r"\[#*\.*\] +\d+ %, .* done, .*/s, \d+ s left")
 
     def test_redaction_leaves_no_text_anywhere(self):
         log, words = self.path("secret.jsonl"), ["Wolfram", "Quartz", "Zephyr", "Kestrel", "Juniper"]

@@ -195,6 +195,41 @@ class CacheTest(CacheCase):
         self.assertGreater(json.loads(again.stdout)[0]["cached_tokens"], 100, again.stdout + again.stderr)
 
 
+    def test_warm_for_chats_of_a_tenant(self):
+        system, message = os.path.join(self.folder, "system.txt"), "Answer briefly. " + " ".join(WORDS * 12)
+        with open(system, "w") as f:
+            f.write(message)
+        request, body = os.path.join(self.folder, "request.json"), question(3)
+        with open(request, "w") as f:
+            json.dump({**body, "metadata": {"retention": "agent"}}, f)
+        keys = os.path.join(self.folder, "keys")
+        with open(keys, "w") as f:
+            f.write("acme:key-of-acme\nplain-key\n")
+        common = ["--tenant", "acme", "--cache-dir", self.dir, "--cache-budget", "64MiB", "--threads", "1", "--kv-memory", "64MiB"]
+        for flags in ([system, "--as", "system"], [request, "--as", "request"]):
+            told = e2e.run("cache", "warm", e2e.TINY, *flags, *common)
+            self.assertEqual(told.returncode, 0, told.stderr)
+            self.assertIn("100 % of", told.stderr)
+        classes = sorted(group["class"] for group in json.loads(e2e.run("cache", "stat", self.dir, "--json").stdout)["groups"])
+        self.assertEqual(classes, ["agent", "chat"])
+        for flags, what in ((["--class", "none"], "none"), (["--as", "request"], "JSON")):
+            told = e2e.run("cache", "warm", e2e.TINY, system, *flags, *common)
+            self.assertEqual((told.returncode == 0, what in told.stderr), (False, True), told.stderr)
+        server = self.start("--api-key-file", keys)
+
+        def disk_tokens(key, body):
+            with contextlib.closing(server.connect()) as connection:
+                connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json", "authorization": "Bearer " + key})
+                response = connection.getresponse()
+                self.assertEqual(response.status, 200, response.read())
+                response.read()
+                return tiers_of(response)["disk"]
+
+        chat = {**body, "messages": [{"role": "system", "content": message}, {"role": "user", "content": "Who jumps?"}]}
+        self.assertEqual([disk_tokens("plain-key", one) for one in (chat, body)], [0, 0])
+        self.assertGreater(min(disk_tokens("key-of-acme", one) for one in (chat, body)), 100)
+
+
 class NanoCacheTest(CacheCase):
     """DeepSeek-V4.1: blocks of 128 tokens, and windows that no block holds, which are replayed after a hit from wherever it comes."""
 
