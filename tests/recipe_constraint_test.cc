@@ -327,6 +327,33 @@ TEST(RecipeConstraint, AStrictToolThatCannotBeHonouredIsNamed) {
   EXPECT_EQ(compiled.error().message, R"(the schema of the tool f: keyword "not" at "/properties/a": it is not supported)");
 }
 
+// Each parameter's schema is compiled for itself, but its references count from the root of all.
+TEST(RecipeConstraint, ReferencesOfAParameterCountFromTheRootOfAll) {
+  const auto accepts = [](std::string_view parameters, std::string_view name, std::string_view value) {
+    const Asked asked = ask(chat(R"("tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":)" + std::string(parameters) + "}}]"), Dialect::kV4);
+    const auto compiled = grammar::Grammar::compile(*model_of(Dialect::kV4).trie, asked.constraint.value().spec);
+    EXPECT_TRUE(compiled.has_value()) << (compiled ? "" : compiled.error().message);
+    return compiled && Sampled(asked.constraint->spec).accepts("\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"" + std::string(name) + "\" string=\"false\">" +
+                                                               std::string(value) + "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>");
+  };
+  constexpr std::string_view kTree = R"({"type":"object","additionalProperties":false,"properties":{"v":{"type":"integer"},"kid":{"$ref":"#"},"kids":{"type":"array","items":{"$ref":"#"}}}})";
+  EXPECT_TRUE(accepts(kTree, "kid", R"({"v": 1, "kid": {"v": 2}})"));
+  EXPECT_FALSE(accepts(kTree, "kid", R"({"v": "x"})"));
+  EXPECT_TRUE(accepts(kTree, "kids", R"([{"v": 1, "kids": []}])"));
+  EXPECT_FALSE(accepts(kTree, "kids", "[[]]")) << "the root is the parameters, not the array";
+  constexpr std::string_view kShadow = R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"object","properties":{"a":{"type":"null"},"c":{"$ref":"#/properties/a"}},"additionalProperties":false}}})";
+  EXPECT_TRUE(accepts(kShadow, "b", R"({"a": null, "c": 7})"));
+  EXPECT_FALSE(accepts(kShadow, "b", R"({"a": null, "c": null})")) << "the parameter a is meant";
+  constexpr std::string_view kLocal = R"({"type":"object","$defs":{"q":{"type":"null"},"tool_parameters":{"type":"boolean"}},"properties":{"a":{"$ref":"#/properties/b/$defs/q"},
+    "b":{"$defs":{"q":{"type":"integer"}},"anyOf":[{"$ref":"#/$defs/q"},{"$ref":"#/$defs/tool_parameters"}]},"$ref":{"const":{"$ref":"#"}}}})";
+  EXPECT_TRUE(accepts(kLocal, "a", "7"));
+  EXPECT_FALSE(accepts(kLocal, "a", "null"));
+  EXPECT_TRUE(accepts(kLocal, "b", "null"));
+  EXPECT_TRUE(accepts(kLocal, "b", "true"));
+  EXPECT_FALSE(accepts(kLocal, "b", "7"));
+  EXPECT_TRUE(accepts(kLocal, "$ref", R"({"$ref": "#"})")) << "a name and a value, no references";
+}
+
 // A call is written parameter by parameter. What a schema says of all of them together is refused of a strict tool, and of another one that is
 // forced nothing is promised.
 TEST(RecipeConstraint, WhatASchemaSaysOfAllParametersTogetherIsNotPassedOver) {

@@ -24,6 +24,68 @@ bool is_annotation(std::string_view key) { return std::find(std::begin(kAnnotati
 
 std::string quoted(std::string_view text) { return lark_string(text); }
 
+// A parameter's schema as a document of its own. References count from the root of all parameters: of what they name there the document has a
+// copy among its definitions.
+class Document {
+ public:
+  explicit Document(const json::object& parameters) : parameters_(parameters) {
+    const json::value* definitions = parameters.if_contains("$defs");
+    while (definitions != nullptr && definitions->is_object() && definitions->get_object().contains(root_)) root_ += '_';
+  }
+
+  json::value of(const json::value& schema) {
+    if (!schema.is_object()) return schema;  // true or false
+    json::object out;
+    for (const auto& [key, value] : schema.get_object()) {
+      if (!is_definitions(key)) out[key] = member(key, value);
+    }
+    for (const std::string_view key : kDefinitions) {
+      if (const json::value* definitions = parameters_.if_contains(key)) out[key] = member(key, *definitions);
+    }
+    if (!names_root_) return out;
+    const json::value root = relocated(parameters_, /*names=*/false);
+    json::value& definitions = out[kDefinitions[0]];
+    if (!definitions.is_object()) definitions = json::object();
+    definitions.get_object()[root_] = root;
+    return out;
+  }
+
+ private:
+  static constexpr std::string_view kDefinitions[] = {"$defs", "definitions"};
+  static bool is_definitions(std::string_view key) { return std::find(std::begin(kDefinitions), std::end(kDefinitions), key) != std::end(kDefinitions); }
+  static bool holds_names(std::string_view key) { return is_definitions(key) || key == "properties" || key == "patternProperties"; }
+  static bool holds_data(std::string_view key) { return key == "enum" || key == "const" || key == "default" || key == "examples"; }
+
+  json::value member(std::string_view key, const json::value& value) {
+    if (key == "$ref" && value.is_string()) return reference(value.get_string());
+    return holds_data(key) ? value : relocated(value, holds_names(key));
+  }
+
+  // names: the members of an object are of anybody's naming.
+  json::value relocated(const json::value& value, bool names) {
+    if (const json::array* list = value.if_array()) {
+      json::array out;
+      for (const json::value& element : *list) out.push_back(relocated(element, false));
+      return out;
+    }
+    if (!value.is_object()) return value;
+    json::object out;
+    for (const auto& [key, inner] : value.get_object()) out[key] = names ? relocated(inner, false) : member(key, inner);
+    return out;
+  }
+
+  json::value reference(std::string_view to) {
+    const bool in_root = to == "#" || (to.starts_with("#/") && !to.starts_with("#/$defs/") && !to.starts_with("#/definitions/"));
+    if (!in_root) return json::string(to);
+    names_root_ = true;
+    return json::string(fmt::format("#/$defs/{}{}", root_, to.substr(1)));
+  }
+
+  const json::object& parameters_;
+  std::string root_ = "tool_parameters";
+  bool names_root_ = false;
+};
+
 class Writer {
  public:
   explicit Writer(const ToolGrammar& wanted) : wanted_(wanted), mark_(fmt::format("<[{}]>", wanted.dsml)) {}
@@ -157,13 +219,7 @@ class Writer {
   // Ways to write a value of the schema.
   std::string values(const json::object& parameters, const json::value& schema, size_t id, const std::string& label) {
     if (const std::optional<std::string> raw = raw_text(schema, id)) return raw_value(*raw);
-    json::value with_definitions = schema;
-    if (json::object* object = with_definitions.if_object()) {
-      for (const std::string_view key : {"$defs", "definitions"}) {
-        if (const json::value* definitions = parameters.if_contains(key)) (*object)[key] = *definitions;
-      }
-    }
-    add_schema(fmt::format("value_{}", id), with_definitions, label);
+    add_schema(fmt::format("value_{}", id), Document(parameters).of(schema), label);
     return fmt::format(R"(" string=\"false\">" @value_{} "</")", id);
   }
 
