@@ -93,6 +93,18 @@ TEST(Answer, BeforeAResponseIsThereItsFaultIsAnErrorEvent) {
   EXPECT_EQ(out, "event: error\ndata: {\"type\":\"error\",\"sequence_number\":0,\"message\":\"why\",\"code\":\"c\",\"param\":null}\n\n");
 }
 
+TEST(Answer, AResponseThatFailsDoesNotSayThatItIsKept) {
+  const FakeTokenizer tokens({});
+  const std::unique_ptr<Answer> answer = make_answer(Protocol::kResponses, {.id = "resp_1", .stream = true, .echo = {{"store", true}}}, tokens);
+  std::string out;
+  answer->begin_stream({}, out);
+  EXPECT_NE(out.find("\"store\":true"), std::string::npos);
+  out.clear();
+  answer->fail_stream({{"error", json::object()}}, "why", out);
+  EXPECT_NE(out.find("\"status\":\"failed\""), std::string::npos);
+  EXPECT_NE(out.find("\"store\":false"), std::string::npos) << out;
+}
+
 TEST(Answer, ReasoningIsSealedOnlyWhenAsked) {
   const FakeTokenizer tokens({});
   const std::unique_ptr<Answer> answer =

@@ -61,6 +61,7 @@ class ResponsesAnswer final : public Answer {
       data.erase("type");
       return send(out, "error", std::move(data));
     }
+    kept_ = false;  // what failed is not
     json::object response = skeleton("failed");
     for (const json::object& item : items_) response["output"].get_array().push_back(item);
     response["error"] = json::object{{"code", "server_error"}, {"message", message}};
