@@ -5,6 +5,7 @@ use crate::ecma;
 use crate::grammar::{first_line, invalid, Failure};
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use serde_json::{json, Map, Value as Json};
+use std::collections::HashMap;
 
 /// White space in JSON that is generated: never unbounded, or a model may write blanks until its limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -77,16 +78,19 @@ fn children<'a>(schema: &'a Map<String, Json>, at: &str) -> Vec<(&'a str, String
 struct Check<'a> {
     label: &'a str,
     nested_id: Option<String>, // where a subschema has an identifier of its own
-    has_ref: bool,
+    refs: Vec<(String, &'a Json)>, // schemas that refer to others, and where they are
 }
 
-impl Check<'_> {
-    fn schema(&mut self, value: &Json, at: &str, depth: usize) -> Result<(), Failure> {
+impl<'a> Check<'a> {
+    fn schema(&mut self, value: &'a Json, at: &str, depth: usize) -> Result<(), Failure> {
         let schema = match value {
             Json::Bool(_) => return Ok(()),
             Json::Object(schema) => schema,
             _ => return Err(invalid(format!("{}: \"{at}\" is not a schema", self.name()))),
         };
+        if schema.contains_key("$ref") {
+            self.refs.push((at.to_owned(), value));
+        }
         for (keyword, value) in schema {
             self.keyword(keyword, value, at)?;
         }
@@ -108,14 +112,11 @@ impl Check<'_> {
                 refuse(&format!("more than {MAX_PROPERTIES} properties"))
             }
             "format" if value == "unknown" => refuse("unknown format: unknown"),
-            "$ref" => {
-                self.has_ref = true;
-                match value.as_str() {
-                    Some("#") => Ok(()),
-                    Some(target) if target.starts_with("#/") && !target.contains(['~', '%']) => Ok(()),
-                    _ => refuse("only references within the schema, \"#/…\" without escapes, are supported"),
-                }
-            }
+            "$ref" => match value.as_str() {
+                Some("#") => Ok(()),
+                Some(target) if target.starts_with("#/") && !target.contains(['~', '%']) => Ok(()),
+                _ => refuse("only references within the schema, \"#/…\" without escapes, are supported"),
+            },
             "$id" | "id" if !at.is_empty() && value.is_string() => {
                 self.nested_id.get_or_insert_with(|| at.to_owned());
                 Ok(())
@@ -133,6 +134,21 @@ impl Check<'_> {
     }
 }
 
+/// Whether a schema is, in the end, itself: by a reference, or as a part of what it is all of. No value is said by such a one. known: schemas that
+/// were looked through; true while one is.
+fn is_itself(root: &Json, schema: &Json, known: &mut HashMap<*const Json, bool>) -> bool {
+    if let Some(&open) = known.get(&std::ptr::from_ref(schema)) {
+        return open;
+    }
+    known.insert(schema, true);
+    let parts = |keyword: &str| schema.get(keyword).and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
+    let single = |keyword: &str| if parts(keyword).len() == 1 { parts(keyword) } else { &[] };
+    let target = schema.get("$ref").and_then(Json::as_str).and_then(|target| root.pointer(&target[1..]));
+    let found = target.into_iter().chain(parts("allOf")).chain(single("anyOf")).chain(single("oneOf")).any(|part| is_itself(root, part, known));
+    known.insert(schema, found);
+    found
+}
+
 /// A schema in which nothing would pass unhonoured.
 pub struct Checked {
     schema: Json,
@@ -142,18 +158,23 @@ pub struct Checked {
 
 impl Checked {
     pub fn new(schema: Json, label: String) -> Result<Checked, Failure> {
-        let mut check = Check { label: &label, nested_id: None, has_ref: false };
+        let mut check = Check { label: &label, nested_id: None, refs: vec![] };
         let size = schema.to_string().len();
         if size > MAX_SCHEMA_BYTES {
             return Err(invalid(format!("{}: {size} bytes; at most {MAX_SCHEMA_BYTES}", check.name())));
         }
         check.schema(&schema, "", 0)?;
-        if let (Some(at), true) = (&check.nested_id, check.has_ref) {
+        if let (Some(at), false) = (&check.nested_id, check.refs.is_empty()) {
             return Err(refused(&label, at, "$id", "a base of its own for references is not supported"));
         }
+        let mut known = HashMap::new();
+        if let Some((at, _)) = check.refs.iter().find(|(_, found)| is_itself(&schema, found, &mut known)) {
+            return Err(refused(&label, at, "$ref", "it leads back to itself"));
+        }
+        let name = check.name();
         let mut schema = match schema {
             Json::Bool(true) => json!({}),
-            Json::Bool(false) => return Err(invalid(format!("{}: false allows nothing", check.name()))),
+            Json::Bool(false) => return Err(invalid(format!("{name}: false allows nothing"))),
             other => other,
         };
         ecma::translate(&mut schema, "").map_err(|(at, keyword)| refused(&label, &at, keyword, "\\S in a class of characters is not supported"))?;

@@ -152,6 +152,15 @@ fn refusals_name_keyword_and_place() {
     assert!(refusal(&schema(r##"{"$defs":{"n":{"minimum":"1"}},"items":{"$ref":"#/$defs/n"}}"##)).contains(r#"keyword "minimum" at "/$defs/n""#));
     assert!(refusal(&schema(r#"{"oneOf":[{"type":"string"},{"minLength":2}]}"#)).contains(r#"keyword "oneOf" at its root"#));
     assert!(refusal(&schema(r#"{"$ref":"https://example.com"}"#)).contains(r#"keyword "$ref" at its root"#));
+    let itself = "it leads back to itself";
+    let optional = r##"{"properties":{"a":{"$ref":"#/$defs/a"}},"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"allOf":[{"type":"object"},{"$ref":"#/$defs/a"}]}}}"##;
+    assert_eq!(refusal(&schema(optional)), format!(r#"the schema: keyword "$ref" at "/properties/a": {itself}"#));
+    for looped in [r##"{"$ref":"#"}"##, r##"{"items":{"anyOf":[{"$ref":"#/items"}]}}"##] {
+        assert!(refusal(&schema(looped)).ends_with(itself), "{looped}");
+    }
+    for grows in [r##"{"items":{"$ref":"#"}}"##, r##"{"anyOf":[{"type":"null"},{"type":"array","items":{"$ref":"#"}}]}"##, r##"{"properties":{"a":{"allOf":[{"$ref":"#"}]}}}"##] {
+        assert_eq!(refusal(&schema(grows)), "", "{grows}");
+    }
     assert!(refusal(&schema(r#"{"type":"string","pattern":"(?=a)"}"#)).contains(r#"keyword "pattern" at its root"#));
     let lark = r#"{"kind":"lark","grammar":"start: @s","schemas":[{"name":"s","schema":{"if":{}},"label":"the tool f"}]}"#;
     assert_eq!(refusal(lark), r#"the schema of the tool f: keyword "if" at its root: it is not supported"#);
