@@ -3,8 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <map>
+#include <mutex>
+#include <thread>
 
+#include "eventually.h"
 #include "kv/store_world.h"
 
 namespace deepinfer::kv {
@@ -390,6 +396,35 @@ TEST(SegmentStore, OptionsAreChecked) {
   EXPECT_TRUE(refused([](StoreOptions& o) { o.classes[0].name = "../x"; }));
   EXPECT_TRUE(refused([](StoreOptions& o) { o.classes[0].seconds = 1; }));
   EXPECT_TRUE(refused([](StoreOptions& o) { o.block_bytes = int64_t{1} << 40; }));
+}
+
+// Machines that begin an empty bucket at the same moment, with nothing to keep each other out: they end with one secret, or they would never share.
+TEST(StoreFolder, WithoutLocksAllHaveOneSecret) {
+  io::MemoryDisk disk;
+  std::atomic<int> num_looks = 0;
+  std::atomic<bool> first_is_done = false;
+  std::mutex one_at_a_time;
+  disk.set_fault([&](const io::MemoryDisk::Access& access) -> Result<> {
+    if (access.op == io::MemoryDisk::Op::kLock) return Error{Code::kUnsupported, "no locks"};
+    if (access.op == io::MemoryDisk::Op::kCreate && access.path.starts_with("/cache/secret")) {
+      num_looks += 1;
+      EXPECT_TRUE(eventually([&] { return num_looks == 2; })) << "both have seen that there is none";
+    }
+    if (access.op == io::MemoryDisk::Op::kRename && access.path.starts_with("/cache/secret")) {
+      const std::unique_lock lock(one_at_a_time);
+      if (first_is_done.exchange(true)) std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the second is written after the first
+    }
+    return {};
+  });
+  std::array<Result<StoreFolder>, 2> opened = {Error{Code::kInternal, ""}, Error{Code::kInternal, ""}};
+  std::thread other([&] { opened[1] = open_store_folder(disk, "/cache"); });
+  opened[0] = open_store_folder(disk, "/cache");
+  other.join();
+  disk.set_fault(nullptr);
+  ASSERT_TRUE(opened[0] && opened[1]);
+  EXPECT_EQ(num_looks, 2);
+  EXPECT_EQ(opened[0]->secret, opened[1]->secret);
+  EXPECT_EQ(read_store_folder(disk, "/cache")->secret, opened[0]->secret);
 }
 
 TEST(StoreFolder, IsMadeOnceAndBelongsToOneFormat) {

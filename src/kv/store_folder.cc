@@ -16,6 +16,7 @@ constexpr const char* kMarkerName = "/deepinfer-cache";
 constexpr const char* kSecretName = "/secret";
 constexpr const char* kClockName = "/clock";
 constexpr int kBeginTries = 200;  // 10 ms apart
+constexpr std::chrono::seconds kSettle{1};
 
 std::string marker() { return fmt::format("deepinfer cache 1\nkeys {}\n", kKeyVector); }
 
@@ -54,12 +55,19 @@ Result<StoreFolder> read_store_folder(io::Disk& disk, const std::string& dir) {
   return folder;
 }
 
-Result<> restore_store_folder(io::Disk& disk, const std::string& dir, const Digest256& secret) {
+namespace {
+
+// Made under another name and linked by rename only if nobody was faster.
+Result<> make_secret(io::Disk& disk, const std::string& dir, const Digest256& secret) {
   DI_TRY(disk.make_folder(writers_folder(dir)));
-  // The secret first: a marked folder always has one. Made under another name and linked by rename only if nobody was faster.
-  if (const Result<io::FileStatus> there = disk.status(dir + kSecretName); !there) {
-    DI_TRY(io::replace_file(disk, dir + kSecretName, std::string_view(reinterpret_cast<const char*>(secret.bytes.data()), secret.bytes.size())));
-  }
+  if (disk.status(dir + kSecretName)) return {};
+  return io::replace_file(disk, dir + kSecretName, std::string_view(reinterpret_cast<const char*>(secret.bytes.data()), secret.bytes.size()));
+}
+
+}  // namespace
+
+Result<> restore_store_folder(io::Disk& disk, const std::string& dir, const Digest256& secret) {
+  DI_TRY(make_secret(disk, dir, secret));  // first: a marked folder always has one
   if (const Result<io::FileStatus> there = disk.status(dir + kMarkerName); !there) {
     DI_TRY(io::replace_file(disk, dir + kMarkerName, marker()));
   }
@@ -82,6 +90,11 @@ Result<StoreFolder> open_store_folder(io::Disk& disk, const std::string& dir, co
       lock = disk.lock(path);
     }
     if (!lock && lock.error().code == Code::kUnavailable) return Error{Code::kUnavailable, dir + ": another process is making this cache directory; try again"};
+    if (!lock) {
+      // There are no locks: whoever else began just now has written its secret by then, the last one counts, and nobody has used another.
+      DI_TRY(make_secret(disk, dir, secret));
+      std::this_thread::sleep_for(kSettle);
+    }
     DI_TRY(restore_store_folder(disk, dir, secret));
   }
   return read_store_folder(disk, dir);
