@@ -82,6 +82,14 @@ TEST(StoreFaults, AReadOnlyRemountServesWhatIsThere) {
   EXPECT_TRUE(world.store->stats().read_only);
   world.store->maintain();
   EXPECT_EQ(world.get(chain), 6u);
+  ASSERT_EQ(world.log.size(), 1u);
+  EXPECT_NE(world.log[0].find("read-only for"), std::string::npos);
+  world.disk->set_fault(nullptr);
+  world.time->advance(31);
+  world.store->maintain();
+  EXPECT_EQ(world.put(chain_of(3, 2)), 2u);
+  ASSERT_EQ(world.log.size(), 2u) << "who was told of the one is told of the other";
+  EXPECT_NE(world.log[1].find("writes again"), std::string::npos);
 }
 
 TEST(StoreFaults, AnUnreadableBlockIsAMissOnce) {

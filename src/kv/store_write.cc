@@ -311,6 +311,7 @@ void SegmentStore::Core::note_failure(const Error& error, size_t num_blocks) {
   stats_.write_errors += 1;
   num_failures_ += 1;
   if (num_failures_ < kMaxFailures && error.code != Code::kUnavailable) return;
+  num_failures_ = std::max(num_failures_, kMaxFailures);  // a file system that is read-only says so the first time
   stats_.read_only = true;
   retry_s_ = now_s() + kRetrySeconds;
   log(fmt::format("read-only for {} s: {}", kRetrySeconds, error.message));
