@@ -229,8 +229,13 @@ fn read_spec(spec: Spec, schemas: &mut Vec<Checked>) -> Result<TopLevelGrammar, 
             if choices.is_empty() || choices.len() > MAX_CHOICES {
                 return Err(invalid(format!("there must be between 1 and {MAX_CHOICES} choices")));
             }
-            let quoted: Vec<String> = choices.iter().map(|c| lark_string(c)).collect();
-            Ok(TopLevelGrammar::from_lark(format!("start: {}", quoted.join(" | "))))
+            // One terminal, however many they are: of rules the parser would follow each, and gives up at 2000.
+            let quoted: Vec<String> = choices.iter().filter(|c| !c.is_empty()).map(|c| lark_string(c)).collect();
+            let or_nothing = if quoted.len() < choices.len() { "?" } else { "" };
+            Ok(TopLevelGrammar::from_lark(match quoted.is_empty() {
+                true => "start: \"\"".to_owned(),
+                false => format!("start: CHOICE{or_nothing}\nCHOICE: {}", quoted.join(" | ")),
+            }))
         }
         Spec::Lark { grammar, schemas: named, compact } => {
             check_lark(&grammar)?;

@@ -39,6 +39,13 @@ fn kinds() {
     assert!(accepts(r#"{"kind":"choice","choices":["a","ab",""]}"#, "ab"));
     assert!(accepts(r#"{"kind":"choice","choices":["a","ab",""]}"#, ""));
     assert!(!accepts(r#"{"kind":"choice","choices":["a","ab"]}"#, "b"));
+    assert!(accepts(r#"{"kind":"choice","choices":["",""]}"#, "") && !accepts(r#"{"kind":"choice","choices":[""]}"#, "a"));
+    let many = (0..4096).map(|i| format!(r#""name {i}""#)).collect::<Vec<_>>().join(",");
+    let (choices, values) = (format!(r#"{{"kind":"choice","choices":[{many}]}}"#), schema(&format!(r#"{{"enum":[{many}]}}"#)));
+    for name in ["name 7", "name 70", "name 4095"] {
+        assert!(accepts(&choices, name) && accepts(&values, &format!("\"{name}\"")), "{name}");
+    }
+    assert!(!accepts(&choices, "name 4096") && !accepts(&choices, "name ") && !accepts(&values, "\"name 4096\""));
     assert!(accepts(r#"{"kind":"regex","pattern":"^a{2}\\$$"}"#, "aa$"));
     assert!(accepts(&schema("{}"), r#"[1, {"a": "\u001f\n"}]"#));
     assert!(!accepts(r#"{"kind":"json_schema","schema":{},"compact":true}"#, "[1, 2]"));
