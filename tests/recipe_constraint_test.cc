@@ -1,5 +1,6 @@
 // Constraints as requests ask for them, through the grammar engine with DeepSeek's vocabulary: what is sampled under them, at random, is
 // what the output parser and a client take for right.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -325,6 +326,25 @@ TEST(RecipeConstraint, AStrictToolThatCannotBeHonouredIsNamed) {
   const auto compiled = grammar::Grammar::compile(*model_of(Dialect::kV4).trie, asked.constraint.value().spec);
   ASSERT_FALSE(compiled.has_value());
   EXPECT_EQ(compiled.error().message, R"(the schema of the tool f: keyword "not" at "/properties/a": it is not supported)");
+}
+
+// What is written around schemas grows with them: the bound of grammars that clients write is not for it.
+TEST(RecipeConstraint, ManyToolsWithManyParametersAreHonoured) {
+  std::string tools;
+  for (int t = 0; t < 100; ++t) {
+    std::string properties;
+    for (int p = 0; p < 12; ++p) properties += fmt::format(R"({}"property_{}":{{"type":"{}"}})", p > 0 ? "," : "", p, p % 2 == 0 ? "integer" : "string");
+    tools += fmt::format(R"({}{{"type":"function","function":{{"name":"tool_{}","strict":true,"parameters":{{"type":"object","properties":{{{}}},"additionalProperties":false}}}}}})",
+                         t > 0 ? "," : "", t, properties);
+  }
+  const Asked asked = ask(chat("\"tools\":[" + tools + "]"), Dialect::kV4);
+  Sampled sampled(asked.constraint.value().spec);
+  const auto call = [](std::string_view value) {
+    return "\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"tool_99\">\n<｜DSML｜parameter name=\"property_8\" string=\"false\">" + std::string(value) +
+           "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>";
+  };
+  EXPECT_TRUE(sampled.accepts(call("8")));
+  EXPECT_FALSE(sampled.accepts(call("null")));
 }
 
 // Each parameter's schema is compiled for itself, but its references count from the root of all.

@@ -37,6 +37,8 @@ pub fn invalid(message: impl Into<String>) -> Failure {
 
 /// Of a pattern, a grammar or a list of choices. A chain of rules this long is followed within COMPILE_STACK_BYTES.
 const MAX_TEXT_BYTES: usize = 64 << 10;
+/// Of a grammar around schemas: that of many tools, made by the server, whose rules do not chain.
+const MAX_FRAME_BYTES: usize = 1 << 20;
 const MAX_CHOICES: usize = 4096;
 /// Parentheses and brackets in a grammar.
 const MAX_NESTING: usize = 128;
@@ -221,11 +223,11 @@ fn read_spec(spec: Spec, schemas: &mut Vec<Checked>) -> Result<TopLevelGrammar, 
             Ok(TopLevelGrammar::from_json_schema(schemas[0].styled(style(compact))))
         }
         Spec::Regex { pattern } => {
-            check_size("pattern", pattern.len())?;
+            check_size("pattern", pattern.len(), MAX_TEXT_BYTES)?;
             Ok(TopLevelGrammar::from_regex(unanchored(&pattern)))
         }
         Spec::Choice { choices } => {
-            check_size("choices", choices.iter().map(String::len).sum())?;
+            check_size("choices", choices.iter().map(String::len).sum(), MAX_TEXT_BYTES)?;
             if choices.is_empty() || choices.len() > MAX_CHOICES {
                 return Err(invalid(format!("there must be between 1 and {MAX_CHOICES} choices")));
             }
@@ -238,7 +240,7 @@ fn read_spec(spec: Spec, schemas: &mut Vec<Checked>) -> Result<TopLevelGrammar, 
             }))
         }
         Spec::Lark { grammar, schemas: named, compact } => {
-            check_lark(&grammar)?;
+            check_lark(&grammar, if named.is_empty() { MAX_TEXT_BYTES } else { MAX_FRAME_BYTES })?;
             let mut grammars = vec![GrammarWithLexer::from_lark(grammar)];
             for NamedSchema { name, schema, label } in named {
                 let checked = Checked::new(schema, label)?;
@@ -258,15 +260,15 @@ fn style(compact: bool) -> Style {
     }
 }
 
-fn check_size(what: &str, size: usize) -> Result<(), Failure> {
-    if size > MAX_TEXT_BYTES {
-        return Err(invalid(format!("{what}: {size} bytes; at most {MAX_TEXT_BYTES}")));
+fn check_size(what: &str, size: usize, most: usize) -> Result<(), Failure> {
+    if size > most {
+        return Err(invalid(format!("{what}: {size} bytes; at most {most}")));
     }
     Ok(())
 }
 
-fn check_lark(grammar: &str) -> Result<(), Failure> {
-    check_size("grammar", grammar.len())?;
+fn check_lark(grammar: &str, most: usize) -> Result<(), Failure> {
+    check_size("grammar", grammar.len(), most)?;
     let mut depth = 0usize;
     for byte in grammar.bytes() {
         match byte {
