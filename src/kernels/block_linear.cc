@@ -32,7 +32,10 @@ void check(const Matrix& w, int64_t begin, int64_t end) {
 
 }  // namespace
 
-std::string block_linear_version(Isa isa) { return std::string(isa_name(isa)) + (pairs_as_f32(isa) ? "-f32" : ""); }
+std::string block_linear_version(Isa isa) {
+  const bool avx2 = isa == Isa::kAvx2 || isa == Isa::kAvxVnni;
+  return std::string(isa_name(isa)) + (pairs_as_f32(isa) ? "-f32" : avx2 ? "-2" : "");
+}
 
 void linear(const Bf16Rows& x, const Fp8Matrix& w, int64_t begin, int64_t end, const ProductOut& out, Isa isa) {
   check(w, begin, end);

@@ -73,8 +73,8 @@ void linear(const Bf16Rows& x, const Matrix& w, const ProductOut& out, Isa isa, 
   if (begin < end) linear(x, w, begin * kProductUnit, end * kProductUnit < w.rows ? end * kProductUnit : w.rows, out, isa);
 }
 
-// Which version runs: the name of the instruction set, "-f32" after it where that of bf16 pairs is not used. Two versions may differ in the
-// last bits of an output.
+// Which version runs: the name of the instruction set, "-f32" after it where that of bf16 pairs is not used, a number where the order of sums has
+// changed since blocks were first stored. Two versions may differ in the last bits of an output.
 std::string block_linear_version(Isa isa);
 
 namespace ref {

@@ -35,22 +35,6 @@ DI_INLINE void decode_fp8_block(const uint8_t* codes, float scale, float* out) {
   }
 }
 
-DI_INLINE void decode_fp4_block(const uint8_t* codes, float scale, float* out) {
-  const __m256 magnitudes = _mm256_mul_ps(_mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6), _mm256_set1_ps(scale));
-  const __m256i sign = _mm256_set1_epi32(static_cast<int>(0x80000000u));
-  for (int i = 0; i < 32; i += 16) {
-    const __m256i pair = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes + i / 2)));
-    const auto value = [&](__m256i code) __attribute__((always_inline)) {  // the low four bits of every lane
-      const __m256i minus = _mm256_and_si256(_mm256_slli_epi32(code, 28), sign);
-      return _mm256_xor_ps(_mm256_permutevar8x32_ps(magnitudes, code), _mm256_castsi256_ps(minus));
-    };
-    const __m256 even = value(pair), odd = value(_mm256_srli_epi32(pair, 4));
-    const __m256 low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
-    _mm256_store_ps(out + i, _mm256_permute2f128_ps(low, high, 0x20));
-    _mm256_store_ps(out + i + 8, _mm256_permute2f128_ps(low, high, 0x31));
-  }
-}
-
 #else
 
 DI_INLINE float e4m3_value(uint32_t code) {
@@ -69,19 +53,6 @@ DI_INLINE void decode_fp8_block(const uint8_t* codes, float scale, float* out) {
     }
   } table;
   for (int i = 0; i < 32; ++i) out[i] = table.value[codes[i]] * scale;
-}
-
-DI_INLINE void decode_fp4_block(const uint8_t* codes, float scale, float* out) {
-  static constexpr float kMagnitudes[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-  float value[16];
-  for (int i = 0; i < 8; ++i) {
-    value[i] = kMagnitudes[i] * scale;
-    value[8 + i] = -value[i];
-  }
-  for (int i = 0; i < 16; ++i) {
-    out[2 * i] = value[codes[i] & 15];
-    out[2 * i + 1] = value[codes[i] >> 4];
-  }
 }
 
 #endif
