@@ -9,7 +9,7 @@
 
 namespace deepinfer::model {
 
-inline std::unique_ptr<V41> open_v41(const std::string& folder, const V41MemoryLimits& limits = {}) {
+inline std::unique_ptr<V41> open_v41(const std::string& folder, const V41MemoryOptions& limits = {}) {
   const auto workers = Workers::create(1, false);
   LoadedModel loaded = load_model(folder, {.memory = limits}, *workers).value();
   return std::unique_ptr<V41>(dynamic_cast<V41*>(loaded.model.release()));

@@ -10,11 +10,12 @@ void ModelFlags::add_to(Flags& flags) {
   flags.number("--context", context, 1, 1 << 28, "TOKENS", "longest prompt and answer together", "the model's");
   flags.size("--engram-memory", engram_memory, "DeepSeek-V4.1: of its Engram tables, most that is kept in memory", "what fits");
   flags.size("--expert-memory", expert_memory, "DeepSeek-V4.1: likewise of its experts; no faster than the disk", "what fits");
+  flags.toggle("--no-mmap", no_mmap, "DeepSeek-V4.1: copies the other weights into large pages at the start");
   flags.text("--config", config, "FILE", "TOML file with flags");
 }
 
 engine::WeightOptions ModelFlags::weight_options() const {
-  engine::WeightOptions options{.max_context = context, .memory = {.engram_bytes = engram_memory, .expert_bytes = expert_memory}};
+  engine::WeightOptions options{.max_context = context, .memory = {.engram_bytes = engram_memory, .expert_bytes = expert_memory, .load = no_mmap}};
   if (activations == "f32") options.activations = Activations::kF32;
   if (kv_format == "bf16") options.kv_format = KvFormat::kBf16;
   if (kv_format == "q8") options.kv_format = KvFormat::kQ8;

@@ -16,6 +16,7 @@ struct ModelFlags {
   std::string activations = "fast", kv_format = "auto";
   int32_t threads = 0, context = 0;
   std::optional<uint64_t> engram_memory, expert_memory;
+  bool no_mmap = false;
 
   void add_to(Flags& flags);
   std::unique_ptr<Workers> start_workers() const { return Workers::create(threads); }

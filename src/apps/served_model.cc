@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <fstream>
 #include <sys/stat.h>
 
 #include "apps/default_model.h"
+#include "io/free_memory.h"
 
 namespace deepinfer::apps {
 namespace {
@@ -17,14 +17,6 @@ std::string weights_identity(const std::string& path, const engine::WeightOption
   ::stat(path.c_str(), &status);
   return fmt::format("{}:{}:{}:{}:{}:{}", status.st_dev, status.st_ino, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec,
                      options.activations == Activations::kF32 ? "f32" : "fast");
-}
-
-// A number that a file begins with ("max" and no file: nothing).
-std::optional<uint64_t> number_in(const char* path) {
-  std::ifstream file(path);
-  uint64_t value = 0;
-  if (file >> value) return value;
-  return std::nullopt;
 }
 
 }  // namespace
@@ -49,20 +41,6 @@ uint64_t default_kv_bytes(uint64_t free_bytes, uint64_t useful_bytes) {
   return std::max(kSmallest, std::min(free_bytes / 2, useful_bytes));
 }
 
-uint64_t free_memory_bytes() {
-  uint64_t available = 0;
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string key, unit; meminfo >> key;) {
-    uint64_t kib = 0;
-    if (!(meminfo >> kib)) break;
-    std::getline(meminfo, unit);
-    if (key == "MemAvailable:") available = kib * 1024;
-  }
-  const std::optional<uint64_t> limit = number_in("/sys/fs/cgroup/memory.max"), used = number_in("/sys/fs/cgroup/memory.current");
-  if (limit && used) available = std::min(available, *limit > *used ? *limit - *used : 0);
-  return available;
-}
-
 Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const EngineFlags& flags) {
   auto served = std::make_unique<ServedModel>();
   DI_TRY(const std::string path, find_model(model.model));
@@ -80,7 +58,7 @@ Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const 
     return Error{Code::kInvalidArgument, fmt::format("--no-replay is for models with windows beside their KV blocks; {} has none", loaded.card.architecture)};
   const uint64_t blocks = (static_cast<uint64_t>(loaded.card.max_context) + static_cast<uint64_t>(layout.block_tokens) - 1) / static_cast<uint64_t>(layout.block_tokens);
   const uint64_t useful = blocks * static_cast<uint64_t>(layout.block_bytes) * static_cast<uint64_t>(flags.max_num_seqs);
-  served->kv_bytes = flags.kv_memory.value_or(default_kv_bytes(free_memory_bytes(), useful));
+  served->kv_bytes = flags.kv_memory.value_or(default_kv_bytes(io::free_memory_bytes(), useful));
   std::string identity = weights_identity(path, options);
   Digest256 secret = random_256();
   DI_TRY(std::vector<kv::RetentionClass> classes, parse_retention(flags.cache.retention));

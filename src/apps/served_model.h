@@ -45,7 +45,4 @@ Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const 
 // `useful_bytes` (every sequence at its full context), and 64 MiB at least.
 uint64_t default_kv_bytes(uint64_t free_bytes, uint64_t useful_bytes);
 
-// MemAvailable of /proc/meminfo, or the smaller limit of the control group if there is one. 0: unknown.
-uint64_t free_memory_bytes();
-
 }  // namespace deepinfer::apps

@@ -46,7 +46,7 @@ struct WeightOptions {
   Activations activations = Activations::kFast;
   std::optional<KvFormat> kv_format;  // none: bf16, or f32 with Activations::kF32
   int32_t max_context = 0;  // 0: the model's own; more than that is an error
-  model::V41MemoryLimits memory{};  // of DeepSeek-V4.1 models
+  model::V41MemoryOptions memory{};  // of DeepSeek-V4.1 models
 };
 
 struct LoadedModel {

@@ -104,9 +104,11 @@ TEST_F(V41Folder, MemoryBoundsReachTheModel) {
   EXPECT_NE(tiny.error().message.find("two of them need"), std::string::npos) << tiny.error().message;
   EXPECT_TRUE(load_weights(open_model(folder_.string()).value(), {.memory = {.engram_bytes = 1 << 20, .expert_bytes = 1 << 20}}, *workers));
   const std::string dense = DI_SOURCE_DIR "/tests/golden/dense/tiny-qwen3/tiny-qwen3-Q8_0.gguf";
-  const auto refused = load_weights(open_model(dense).value(), {.memory = {.engram_bytes = 1 << 20}}, *workers);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, Code::kUnsupported);
+  for (const model::V41MemoryOptions& memory : {model::V41MemoryOptions{.engram_bytes = 1 << 20}, {.expert_bytes = 1 << 20}, {.load = true}}) {
+    const auto refused = load_weights(open_model(dense).value(), {.memory = memory}, *workers);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kUnsupported);
+  }
 }
 
 }  // namespace

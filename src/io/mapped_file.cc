@@ -30,7 +30,7 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   const auto size = static_cast<size_t>(status.st_size);
   if (size == 0) {
     ::close(fd);
-    return MappedFile({}, -1);
+    return MappedFile(path, {}, -1);
   }
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
   if (address == MAP_FAILED) {
@@ -38,12 +38,15 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
     ::close(fd);
     return system_error(path, number);
   }
-  return MappedFile({static_cast<const std::byte*>(address), size}, fd);
+  return MappedFile(path, {static_cast<const std::byte*>(address), size}, fd);
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})), fd_(std::exchange(other.fd_, -1)) {}
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})), fd_(std::exchange(other.fd_, -1)), loaded_(std::exchange(other.loaded_, {})) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(loaded_, other.loaded_);
   std::swap(bytes_, other.bytes_);
   std::swap(fd_, other.fd_);
   return *this;
@@ -62,6 +65,47 @@ std::span<const std::byte> MappedFile::whole_pages(std::span<const std::byte> ra
   return range.empty() ? range : std::span(bytes_.data() + begin, end - begin);
 }
 
+MappedFile::Part MappedFile::pages_inside(std::span<const std::byte> range) const {
+  if (range.empty()) return {};
+  CHECK(range.data() >= bytes_.data() && range.data() + range.size() <= bytes_.data() + bytes_.size());
+  const auto first = static_cast<size_t>(range.data() - bytes_.data());
+  const size_t begin = (first + kPageBytes - 1) / kPageBytes * kPageBytes, end = (first + range.size()) / kPageBytes * kPageBytes;
+  return begin < end ? Part{begin, end} : Part{};
+}
+
+// Advice only: a kernel that refuses keeps the pages, which costs memory and nothing else. Of a copy it would make zeros.
+void MappedFile::give_back(Part pages) const {
+  CHECK(std::none_of(loaded_.begin(), loaded_.end(), [&](const Part& part) { return pages.begin < part.end && part.begin < pages.end; }));
+  if (pages.begin < pages.end) ::madvise(const_cast<std::byte*>(bytes_.data() + pages.begin), pages.end - pages.begin, MADV_DONTNEED);
+}
+
+Result<> MappedFile::load(std::span<const std::byte> range) {
+  const Part pages = pages_inside(range);
+  if (pages.begin == pages.end) return {};
+  auto* at = const_cast<std::byte*>(bytes_.data());
+  if (::mmap(at + pages.begin, pages.end - pages.begin, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+    return Error{Code::kResourceExhausted, path_ + ": no memory for a copy: " + std::strerror(errno)};
+  loaded_.push_back(pages);
+  (void)::madvise(at + pages.begin, pages.end - pages.begin, MADV_HUGEPAGE);  // where it is switched off, small pages do
+  constexpr size_t kPiece = 8 << 20;  // so that the system's cache never holds much of it beside the copy
+  for (size_t done = pages.begin; done < pages.end;) {
+    const ssize_t n = ::pread(fd_, at + done, std::min(kPiece, pages.end - done), static_cast<off_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return system_error(path_, errno);
+    if (n == 0) return Error{Code::kCorruption, path_ + ": the file has become shorter since it was opened"};
+    (void)::posix_fadvise(fd_, static_cast<off_t>(done), n, POSIX_FADV_DONTNEED);
+    done += static_cast<size_t>(n);
+  }
+  (void)::mprotect(at + pages.begin, pages.end - pages.begin, PROT_READ);
+  return {};
+}
+
+uint64_t MappedFile::loaded_bytes() const {
+  uint64_t bytes = 0;
+  for (const Part& part : loaded_) bytes += part.end - part.begin;
+  return bytes;
+}
+
 void MappedFile::read_ahead(std::span<const std::byte> range) const {
   // Linux reads no more for one call than the device's read-ahead window, 128 KiB by default, and forgets the rest.
   constexpr size_t kWindow = 128 << 10;
@@ -73,9 +117,10 @@ void MappedFile::read_ahead(std::span<const std::byte> range) const {
 void MappedFile::evict(std::span<const std::byte> range) const {
   const auto pages = whole_pages(range);
   if (pages.empty()) return;
+  const auto begin = static_cast<size_t>(pages.data() - bytes_.data());
   // In this order: the cache does not let go of what is mapped.
-  ::madvise(const_cast<std::byte*>(pages.data()), pages.size(), MADV_DONTNEED);
-  ::posix_fadvise(fd_, pages.data() - bytes_.data(), static_cast<off_t>(pages.size()), POSIX_FADV_DONTNEED);
+  give_back({begin, begin + pages.size()});
+  ::posix_fadvise(fd_, static_cast<off_t>(begin), static_cast<off_t>(pages.size()), POSIX_FADV_DONTNEED);
 }
 
 void MappedFile::expect_random(std::span<const std::byte> range) const {
@@ -90,13 +135,7 @@ int64_t MappedFile::resident_bytes(std::span<const std::byte> range) const {
   return std::count_if(present.begin(), present.end(), [](unsigned char p) { return (p & 1) != 0; }) * static_cast<int64_t>(kPageBytes);
 }
 
-void MappedFile::release(std::span<const std::byte> range) const {
-  CHECK(range.empty() || (range.data() >= bytes_.data() && range.data() + range.size() <= bytes_.data() + bytes_.size()));
-  const auto begin = (reinterpret_cast<uintptr_t>(range.data()) + kPageBytes - 1) / kPageBytes * kPageBytes;
-  const auto end = reinterpret_cast<uintptr_t>(range.data() + range.size()) / kPageBytes * kPageBytes;
-  // Advice only: a kernel that refuses keeps the pages, which costs memory and nothing else.
-  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-}
+void MappedFile::release(std::span<const std::byte> range) const { give_back(pages_inside(range)); }
 
 Result<std::string> read_small_file(const std::string& path, size_t max_bytes) {
   DI_TRY(const auto file, MappedFile::open(path));

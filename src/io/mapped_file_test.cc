@@ -64,6 +64,43 @@ TEST(MappedFile, KeepsWhatItIsTold) {
   std::remove(path.c_str());
 }
 
+// Parts of any begin and length: the same bytes at the same place, and no longer the file's.
+TEST(MappedFile, CopiesOfPartsHoldTheSameBytes) {
+  std::string content((6 << 20) + 1234, 'x');
+  for (size_t i = 0; i < content.size(); i += 97) content[i] = static_cast<char>(i / 97);
+  const std::string path = temporary_file("copied", content);
+  auto file = MappedFile::open(path);
+  ASSERT_TRUE(file);
+  const auto bytes = file->bytes();
+  ASSERT_TRUE(file->load(bytes.subspan(5000, 3'000'000)));
+  EXPECT_EQ(file->loaded_bytes(), 3'005'000U / 4096 * 4096 - 8192);
+  ASSERT_TRUE(file->load(bytes.subspan(4096 * 1000, 100)));  // no whole page: nothing happens
+  ASSERT_TRUE(file->load(bytes.subspan(4096 * 1000, 4096)));
+  EXPECT_EQ(text(bytes), content);
+  file->release(bytes.first(5000));  // a neighbour may go and come back
+  file->evict(bytes.first(8192));
+  const MappedFile moved = std::move(*file);
+  EXPECT_EQ(moved.bytes().data(), bytes.data());
+  EXPECT_DEATH(moved.evict(bytes.subspan(8191, 2)), "loaded_");
+  EXPECT_DEATH(moved.release(bytes), "loaded_");
+
+  ASSERT_EQ(::truncate(path.c_str(), 0), 0);  // what was copied does not mind
+  EXPECT_EQ(text(bytes.subspan(8192, 2'900'000)), std::string_view(content).substr(8192, 2'900'000));
+  std::remove(path.c_str());
+}
+
+TEST(MappedFile, AFileThatBecameShorterIsNotCopied) {
+  const std::string path = temporary_file("shorter", std::string(100'000, 'x'));
+  auto file = MappedFile::open(path);
+  ASSERT_TRUE(file);
+  ASSERT_EQ(::truncate(path.c_str(), 50'000), 0);
+  const Result<> loaded = file->load(file->bytes());
+  ASSERT_FALSE(loaded);
+  EXPECT_EQ(loaded.error().code, Code::kCorruption);
+  EXPECT_EQ(loaded.error().message, path + ": the file has become shorter since it was opened");
+  std::remove(path.c_str());
+}
+
 TEST(MappedFile, AnEmptyFileIsEmpty) {
   const std::string path = temporary_file("empty", "");
   auto file = MappedFile::open(path);

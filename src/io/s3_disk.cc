@@ -9,7 +9,7 @@
 namespace deepinfer::io {
 namespace {
 
-constexpr std::string_view kScheme = "s3://";
+constexpr std::string_view kAddressScheme = "s3://";
 constexpr int64_t kListedNs = 10'000'000'000;  // for so long a listing is believed
 
 FileStatus status_of(const S3Bucket::Object& object) { return {.size = object.size, .allocated_bytes = object.size, .changed_unix_s = object.modified_unix_s}; }
@@ -21,11 +21,11 @@ std::string environment(const char* name, const char* fallback = "") {
 
 }  // namespace
 
-bool is_s3_url(const std::string& path) { return path.starts_with(kScheme); }
+bool is_s3_url(const std::string& path) { return path.starts_with(kAddressScheme); }
 
 Result<S3Options> s3_options(const std::string& url) {
   S3Options options;
-  const std::string rest = is_s3_url(url) ? url.substr(kScheme.size()) : "";
+  const std::string rest = is_s3_url(url) ? url.substr(kAddressScheme.size()) : "";
   const size_t slash = rest.find('/');
   options.bucket = rest.substr(0, slash);
   const bool has_prefix = slash != std::string::npos && slash + 1 < rest.size() && rest.back() != '/';
@@ -102,7 +102,7 @@ class S3Disk::ObjectFile final : public File {
 S3Disk::S3Disk(S3Options options) : bucket_(std::make_shared<S3Bucket>(std::move(options))) {}
 
 Result<std::string> S3Disk::key_of(const std::string& path) const {
-  const std::string root = std::string(kScheme) + bucket_->name() + "/";
+  const std::string root = std::string(kAddressScheme) + bucket_->name() + "/";
   if (!path.starts_with(root)) return Error{Code::kInvalidArgument, path + ": not in the bucket " + bucket_->name()};
   return path.substr(root.size());
 }

@@ -43,6 +43,8 @@ class Checkpoint {
   void release(const TensorView& tensor) const;
   // The file that holds a tensor's bytes; null: they are borrowed, not mapped.
   virtual const io::MappedFile* mapping_of(const TensorView& tensor) const = 0;
+  // All of them.
+  virtual std::span<io::MappedFile> mappings() = 0;
 };
 
 }  // namespace deepinfer::model

@@ -25,6 +25,7 @@ class FakeCheckpoint final : public Checkpoint {
   const std::string& path() const override { return path_; }
   std::span<const TensorView> tensors() const override { return views_; }
   const io::MappedFile* mapping_of(const TensorView&) const override { return nullptr; }
+  std::span<io::MappedFile> mappings() override { return {}; }
   std::vector<std::vector<std::byte>>& storage() { return storage_; }
   std::vector<TensorView>& views() { return views_; }
 

@@ -301,6 +301,8 @@ Result<std::unique_ptr<GgufFile>> GgufFile::parse(std::span<const std::byte> byt
 
 const io::MappedFile* GgufFile::mapping_of(const TensorView&) const { return mapping_ ? &*mapping_ : nullptr; }
 
+std::span<io::MappedFile> GgufFile::mappings() { return mapping_ ? std::span(&*mapping_, 1) : std::span<io::MappedFile>(); }
+
 const GgufFile::Entry* GgufFile::entry(std::string_view key) const {
   const auto it =
       std::lower_bound(entries_.begin(), entries_.end(), key, [](const Entry& e, std::string_view k) { return e.key < k; });

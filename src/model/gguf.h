@@ -46,6 +46,7 @@ class GgufFile final : public Checkpoint {
   const std::string& path() const override { return path_; }
   std::span<const TensorView> tensors() const override { return tensors_; }
   const io::MappedFile* mapping_of(const TensorView& tensor) const override;
+  std::span<io::MappedFile> mappings() override;
   std::span<const UnsupportedTensor> unsupported_tensors() const { return unsupported_; }
   uint32_t version() const { return version_; }
 

@@ -6,6 +6,7 @@
 #include "io/mapped_file.h"
 #include "model/dense.h"
 #include "model/dense_weights.h"
+#include "model/load_tensors.h"
 #include "model/v41.h"
 #include "model/v41_engram.h"
 #include "model/v41_weights.h"
@@ -81,12 +82,16 @@ Result<> check_model(const ModelFile& file, const ModelConfig& config, const Loa
 Result<std::unique_ptr<Model>> load_model(ModelFile file, const ModelConfig& config, const LoadOptions& options, Workers& workers) {
   if (const auto* c = std::get_if<V41Config>(&config)) {
     DI_TRY(V41Bound bound, bind_all(file, *c, options));
-    DI_TRY(auto memory, V41Memory::create(*c, file.checkpoint(), options.memory));
+    std::unique_ptr<Checkpoint> checkpoint = take_checkpoint(std::move(file));
+    DI_TRY(auto memory, V41Memory::create(*c, *checkpoint, options.memory));
+    const auto stays = [&](std::string_view name) { return memory != nullptr && memory->reads_on_demand(name); };
+    if (options.memory.load) DI_TRY(load_tensors(*checkpoint, [&](std::string_view name) { return !stays(name); }, workers));
     return std::unique_ptr<Model>(
-        V41::create(*c, std::move(bound.weights), std::move(bound.engram), take_checkpoint(std::move(file)), options.isa, std::move(memory)));
+        V41::create(*c, std::move(bound.weights), std::move(bound.engram), std::move(checkpoint), options.isa, std::move(memory)));
   }
-  if (options.memory.engram_bytes || options.memory.expert_bytes)
-    return Error{Code::kUnsupported, fmt::format("{}: --engram-memory and --expert-memory are for DeepSeek-V4.1 models", file.checkpoint().path())};
+  if (options.memory.engram_bytes || options.memory.expert_bytes || options.memory.load)
+    return Error{Code::kUnsupported, fmt::format("{}: --engram-memory, --expert-memory and --no-mmap are for DeepSeek-V4.1 models; the weights of others are packed into memory of their own",
+                                                 file.checkpoint().path())};
   const DenseConfig& c = std::get<DenseConfig>(config);
   DI_TRY(const DenseWeights weights, bind_dense(file.checkpoint(), c));
   return std::unique_ptr<Model>(make_dense_model(c, weights, take_checkpoint(std::move(file)), dense_options(options), workers));

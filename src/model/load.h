@@ -37,7 +37,7 @@ struct LoadOptions {
   std::optional<KvFormat> kv_format;    // none: bf16, or f32 with Activations::kF32
   Isa isa = default_isa();
   std::vector<int32_t> engram_tokens{};  // if needs_engram_tokens(): compressed id of every token (tokenizer/engram_map.h)
-  V41MemoryLimits memory{};              // of DeepSeek-V4.1 models
+  V41MemoryOptions memory{};              // of DeepSeek-V4.1 models
 };
 
 // A DeepSeek-V4.1 whose folder does not name the map from tokens to compressed ids: it follows from the tokenizer.

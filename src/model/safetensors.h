@@ -40,6 +40,7 @@ class Safetensors final : public Checkpoint {
   const std::string& path() const override { return path_; }
   std::span<const TensorView> tensors() const override { return tensors_; }
   const io::MappedFile* mapping_of(const TensorView& tensor) const override;
+  std::span<io::MappedFile> mappings() override { return mappings_; }
 
  private:
   Safetensors() = default;

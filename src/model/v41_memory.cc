@@ -23,7 +23,7 @@ int64_t page_of(const io::MappedFile& file, const std::byte* at) { return (at - 
 
 }  // namespace
 
-Result<std::unique_ptr<V41Memory>> V41Memory::create(const V41Config& config, const Checkpoint& checkpoint, const V41MemoryLimits& limits) {
+Result<std::unique_ptr<V41Memory>> V41Memory::create(const V41Config& config, const Checkpoint& checkpoint, const V41MemoryOptions& limits) {
   std::unique_ptr<V41Memory> memory(new V41Memory);
   uint64_t table_bytes = 0;
   for (const int64_t rows : config.engram_num_embeddings) table_bytes += static_cast<uint64_t>(rows * (config.engram_head_dim + config.engram_head_dim / 32));
@@ -97,6 +97,11 @@ Result<> V41Memory::add_experts(const V41Config& c, const Checkpoint& checkpoint
     i = next;
   }
   return {};
+}
+
+bool V41Memory::reads_on_demand(std::string_view tensor_name) const {
+  const auto is_of = [&](std::string_view part) { return tensor_name.find(part) != std::string_view::npos; };
+  return (reads_tables() && is_of(".engram.embed.")) || (bounds_experts() && is_of(".ffn.experts."));
 }
 
 int64_t V41Memory::positions_at_a_time(int64_t num_rows) const {

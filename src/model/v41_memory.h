@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -25,9 +26,10 @@
 
 namespace deepinfer::model {
 
-struct V41MemoryLimits {
+struct V41MemoryOptions {
   std::optional<uint64_t> engram_bytes;  // of all tables together; none: as the system likes
   std::optional<uint64_t> expert_bytes;  // of the routed experts of all layers; likewise
+  bool load = false;                     // what is not read on demand (reads_on_demand()) is copied when the model is loaded
 };
 
 struct V41MemoryCounts {
@@ -43,8 +45,10 @@ class V41Memory {
   // checkpoint: bound with config; outlives the result, which is null if there is nothing to do: no bound, and no large table.
   // Errors: kInvalidArgument (a bound too small for one step: two experts, or the rows of two positions in every table; the bytes are not
   // in a mapped file).
-  static Result<std::unique_ptr<V41Memory>> create(const V41Config& config, const Checkpoint& checkpoint, const V41MemoryLimits& limits);
+  static Result<std::unique_ptr<V41Memory>> create(const V41Config& config, const Checkpoint& checkpoint, const V41MemoryOptions& limits);
 
+  // Whether a tensor stays in its file, to be read ahead of use.
+  bool reads_on_demand(std::string_view tensor_name) const;
   bool reads_tables() const { return !tables_.empty(); }  // false: what follows about tables does not apply
   bool bounds_tables() const { return pages_.has_value(); }
   // Positions whose rows of a table fit at a time; a longer step is walked in pieces. num_rows without a bound.

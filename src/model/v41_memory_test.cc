@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "model/load_tensors.h"
+#include "model/safetensors.h"
 #include "model/v41_synth.h"
 #include "v41_folder.h"
 
@@ -35,8 +37,8 @@ class V41MemoryTest : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  std::unique_ptr<V41> open(const V41MemoryLimits& limits) const { return open_v41(folder_, limits); }
-  std::vector<float> logits(const V41MemoryLimits& limits, int32_t step, int threads) const {
+  std::unique_ptr<V41> open(const V41MemoryOptions& limits) const { return open_v41(folder_, limits); }
+  std::vector<float> logits(const V41MemoryOptions& limits, int32_t step, int threads) const {
     const auto model = open(limits);
     Runner runner(*model, threads);
     std::vector<float> all;
@@ -57,10 +59,12 @@ TEST_F(V41MemoryTest, TheSameBitsWithAnyBound) {
   EXPECT_EQ(logits({.expert_bytes = 3'000'000}, 200, 2), expected);
   EXPECT_EQ(logits({.engram_bytes = 400'000, .expert_bytes = 7'000'000}, 20, 1), expected);
   EXPECT_EQ(logits({.engram_bytes = 1 << 30, .expert_bytes = 1 << 30}, 67, 2), expected);
+  EXPECT_EQ(logits({.load = true}, 67, 2), expected);
+  EXPECT_EQ(logits({.engram_bytes = 400'000, .expert_bytes = 7'000'000, .load = true}, 20, 1), expected);
 }
 
 TEST_F(V41MemoryTest, ResidencyStaysWithinTheBound) {
-  const V41MemoryLimits limits{.engram_bytes = 400'000, .expert_bytes = 6'000'000};
+  const V41MemoryOptions limits{.engram_bytes = 400'000, .expert_bytes = 6'000'000};
   const auto model = open(limits);
   if (model->memory()->resident_expert_bytes() > 0) GTEST_SKIP() << "this file system keeps pages that are given back (" << folder_ << ")";
   EXPECT_EQ(model->memory()->resident_table_bytes(), 0);
@@ -93,6 +97,33 @@ TEST_F(V41MemoryTest, KeepsWhatFits) {
   EXPECT_EQ(after.experts_read, before.experts_read);
   EXPECT_EQ(after.pages_read, before.pages_read);
   EXPECT_EQ(after.experts_wanted, 2 * before.experts_wanted);
+}
+
+TEST_F(V41MemoryTest, LoadsAllButWhatIsReadOnDemand) {
+  const auto workers = Workers::create(2, false);
+  const auto checkpoint = Safetensors::open(folder_).value();
+  uint64_t others = 0, experts = 0;
+  for (const TensorView& tensor : checkpoint->tensors()) (tensor.name.find(".ffn.experts.") == std::string::npos ? others : experts) += tensor.data.size();
+  ASSERT_GT(experts, 0U);
+  const auto memory = V41Memory::create(wide_config(), *checkpoint, {.expert_bytes = 7'000'000}).value();
+  ASSERT_TRUE(load_tensors(*checkpoint, [&](std::string_view name) { return !memory->reads_on_demand(name); }, *workers));
+  const auto loaded = [&] {
+    uint64_t bytes = 0;
+    for (const io::MappedFile& file : checkpoint->mappings()) bytes += file.loaded_bytes();
+    return bytes;
+  };
+  EXPECT_LE(loaded(), others);
+  EXPECT_GT(loaded(), others * 9 / 10);
+  EXPECT_LT(static_cast<uint64_t>(memory->resident_expert_bytes()), experts);
+
+  const auto all = Safetensors::open(folder_).value();
+  ASSERT_TRUE(load_tensors(*all, [](std::string_view) { return true; }, *workers));
+  uint64_t bytes = 0;
+  for (const io::MappedFile& file : all->mappings()) {
+    EXPECT_GE(file.loaded_bytes() + (64 << 10), file.bytes().size());  // all but the header
+    bytes += file.loaded_bytes();
+  }
+  EXPECT_GT(bytes, experts);
 }
 
 TEST_F(V41MemoryTest, SaysWhatIsTooLittle) {
