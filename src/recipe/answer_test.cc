@@ -93,6 +93,38 @@ TEST(Answer, BeforeAResponseIsThereItsFaultIsAnErrorEvent) {
   EXPECT_EQ(out, "event: error\ndata: {\"type\":\"error\",\"sequence_number\":0,\"message\":\"why\",\"code\":\"c\",\"param\":null}\n\n");
 }
 
+// text_offset: where a token begins in the text, in code points, however text was held back and cut; a stream says the same as the whole.
+TEST(Answer, OffsetsOfTokensAreThoseOfTheText) {
+  const FakeTokenizer tokens({{.id = 1, .spelling = "xab", .special = false}});
+  const auto token = [](TokenId id) {
+    TokenEvent event;
+    event.has_token = true;
+    event.token = id;
+    return event;
+  };
+  const auto byte = [&](int value) { return token(FakeTokenizer::kFirstByte + value); };
+  // "x", then "ab" that was held and "é" in two tokens, a byte that is no text, and "!".
+  const std::vector<OutputEvent> events = {{.kind = Kind::kContent, .text = "x", .tokens = {token(1)}},
+                                           {.kind = Kind::kContent, .text = "ab\u00e9", .tokens = {byte(0xc3), byte(0xa9)}},
+                                           {.kind = Kind::kContent, .text = "\ufffd!", .tokens = {byte(0xff), byte('!')}}};
+  std::vector<json::array> joined;
+  for (const bool stream : {false, true}) {
+    const std::unique_ptr<Answer> answer = make_answer(Protocol::kCompletions, {.id = "cmpl-1", .stream = stream, .logprobs = true}, tokens);
+    std::string out;
+    for (const OutputEvent& event : events) answer->on_output(0, event, out);
+    answer->on_output(0, finished(FinishReason::kStop), out);
+    json::array& offsets = joined.emplace_back();
+    if (!stream) offsets = json::parse(answer->body()).at("choices").at(0).at("logprobs").at("text_offset").as_array();
+    for (size_t at = out.find("\"text_offset\":"); at != std::string::npos; at = out.find("\"text_offset\":", at + 1)) {
+      const size_t begin = out.find('[', at);
+      const json::value piece = json::parse(out.substr(begin, out.find(']', begin) + 1 - begin));
+      offsets.insert(offsets.end(), piece.as_array().begin(), piece.as_array().end());
+    }
+  }
+  EXPECT_EQ(json::serialize(joined[0]), "[0,3,3,4,5]");
+  EXPECT_EQ(joined[1], joined[0]);
+}
+
 TEST(Answer, AResponseThatFailsDoesNotSayThatItIsKept) {
   const FakeTokenizer tokens({});
   const std::unique_ptr<Answer> answer = make_answer(Protocol::kResponses, {.id = "resp_1", .stream = true, .echo = {{"store", true}}}, tokens);

@@ -1,6 +1,8 @@
 // Answers of Chat and text completions, which hold one or more choices and differ only in the shape of a choice.
 #pragma once
 
+#include <optional>
+
 #include "recipe/answer.h"
 
 namespace deepinfer::recipe {
@@ -23,6 +25,9 @@ class ChoicesAnswer : public Answer {
     std::vector<Call> calls;                          // chat
     boost::json::array logprobs, reasoning_logprobs;  // chat
     std::vector<TokenEvent> tokens;                   // text completions
+    std::vector<int64_t> offsets;                     // of these tokens in the text, in code points
+    std::optional<tokenizer::Detokenizer> detokenizer;
+    int64_t next_offset = 0;
     std::string_view finish_reason;
   };
 

@@ -23,15 +23,21 @@ class CompletionAnswer final : public ChoicesAnswer {
   void collect(Choice& choice, const OutputEvent& event) override {
     choice.text += event.text;
     choice.tokens.insert(choice.tokens.end(), event.tokens.begin(), event.tokens.end());
+    if (!choice.detokenizer) choice.detokenizer.emplace(tokenizer());
+    // A token in the middle of a character begins where that does.
+    for (const TokenEvent& token : event.tokens) {
+      std::string text;
+      choice.offsets.push_back(choice.next_offset);
+      choice.detokenizer->push(token.token, text);
+      choice.next_offset += num_code_points(text);
+    }
   }
 
   json::value first_chunk(const Choice&, int32_t) const override { return nullptr; }
 
   json::value delta_chunk(const Choice& choice, int32_t index, const OutputEvent& event) const override {
     json::value logprobs;
-    if (info().logprobs) {  // text_offset counts from the start of the choice, which has this event's text already
-      logprobs = token_lists(event.tokens, num_code_points(choice.text) - num_code_points(event.text));
-    }
+    if (info().logprobs) logprobs = token_lists(choice, choice.tokens.size() - event.tokens.size());  // which are the last ones
     return entry(index, event.text, std::move(logprobs), nullptr);
   }
 
@@ -40,7 +46,7 @@ class CompletionAnswer final : public ChoicesAnswer {
   }
 
   json::value whole_choice(const Choice& choice, int32_t index) const override {
-    json::value logprobs = info().logprobs ? token_lists(choice.tokens, 0) : json::value();
+    json::value logprobs = info().logprobs ? token_lists(choice, 0) : json::value();
     return entry(index, choice.text, std::move(logprobs), json::value(choice.finish_reason));
   }
 
@@ -54,17 +60,17 @@ class CompletionAnswer final : public ChoicesAnswer {
     return out;
   }
 
-  // Parallel lists; offsets in code points of the choice's text, `offset` being where the first token begins.
-  json::value token_lists(const std::vector<TokenEvent>& events, int64_t offset) const {
+  // Parallel lists of the choice's tokens from `begin` on.
+  json::value token_lists(const Choice& choice, size_t begin) const {
     json::array tokens, token_logprobs, top_logprobs, text_offset;
-    for (const TokenEvent& event : events) {
+    for (size_t i = begin; i < choice.tokens.size(); ++i) {
+      const TokenEvent& event = choice.tokens[i];
       tokens.push_back(json::value(token_text(event.token, tokenizer())));
       token_logprobs.push_back(finite_logprob(event.logprob));
-      text_offset.push_back(offset);
-      offset += num_code_points(tokenizer().token_bytes(event.token));
+      text_offset.push_back(choice.offsets[i]);
       json::object top;
-      for (int32_t i = 0; i < event.num_top; ++i) {
-        const TokenLogprob& other = event.top[static_cast<size_t>(i)];
+      for (int32_t k = 0; k < event.num_top; ++k) {
+        const TokenLogprob& other = event.top[static_cast<size_t>(k)];
         top[token_text(other.token, tokenizer())] = finite_logprob(other.logprob);
       }
       top_logprobs.push_back(std::move(top));
