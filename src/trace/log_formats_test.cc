@@ -456,6 +456,27 @@ TEST_F(LogFormats, CopiesOfACallAreOneAndSubagentsTheirOwn) {
   EXPECT_EQ(found->input().num_incomplete, 2u);
 }
 
+TEST_F(LogFormats, ForkedSessionsOfCodexBeginWithCopies) {
+  const auto requests_of = [&](const std::string& id) {
+    for (const char* name : {"one", "two"}) {
+      std::vector<std::string> lines;
+      const auto line = [&](const char* type, json::object payload) {
+        lines.push_back(json::serialize(json::object{{"timestamp", iso(kNovemberMs + (name[0] == 't' ? 60'000 : 0))}, {"type", type}, {"payload", std::move(payload)}}));
+      };
+      line("session_meta", {{"id", name}});
+      for (int turn = 0; turn < 2; ++turn) {
+        line("response_item", {{"type", "message"}, {"role", "user"}, {"content", json::array{json::object{{"type", "input_text"}, {"text", "go on"}}}}});
+        line("response_item", {{"type", "function_call"}, {"call_id", id + std::to_string(turn)}, {"name", "shell"}, {"arguments", "{}"}});
+        line("response_item", {{"type", "function_call_output"}, {"call_id", id + std::to_string(turn)}, {"output", "done"}});
+      }
+      write_lines(file(std::string(name) + ".jsonl"), lines);
+    }
+    return audit({file("one.jsonl"), file("two.jsonl")})->trace()->requests.size();
+  };
+  EXPECT_EQ(requests_of("call_0f3c2a9d8b7e6f5a4c3b"), 2u);
+  EXPECT_EQ(requests_of("call_"), 4u) << "counted from 0 in each session";
+}
+
 // What the provider ran within an answer does not begin another one, and what no model was shown is in no prompt.
 TEST_F(LogFormats, SearchesWithinAnAnswerOfCodexAreNoCalls) {
   const auto log = [&](bool search, bool snapshot) {

@@ -239,6 +239,8 @@ class CodexFile final : public SessionFile {
       record.session = session_;
       record.model = model_;
       record.time_us = input_time_us_ ? input_time_us_ : time_us_;
+      // A forked session begins with copies, written at another time. Short ids are of servers that count.
+      if (const std::string_view id = text_of(first_member(item, {"id", "call_id"})); id.size() >= kLeastUniqueId) record.call_id = id;
       if (!history().empty()) {
         calls_.push_back({std::move(record), histories_.size() - 1, history().size()});
         skip.reset();
@@ -263,6 +265,8 @@ class CodexFile final : public SessionFile {
     into.null_content = into.null_content && from.null_content;
     into.tool_calls.insert(into.tool_calls.end(), from.tool_calls.begin(), from.tool_calls.end());
   }
+
+  static constexpr size_t kLeastUniqueId = 20;
 
   struct Call {
     LogRecord record;
