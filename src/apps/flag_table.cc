@@ -99,6 +99,7 @@ std::string help_text(const CommandRow& command) {
   lines.clear();
   for (const FlagRow& row : command.positionals) lines.emplace_back(left_column(row), explained(row));
   for (const FlagRow& row : command.flags) lines.emplace_back(left_column(row), explained(row));
+  if (!command.subcommands.empty()) out += "\n";
   out += two_columns(lines);
   if (!command.example.empty()) out += "\n" + command.example + "\n";
   return out;
