@@ -199,6 +199,13 @@ TEST(ChatRequest, NullIsAbsentAndUnknownFieldsAreIgnored) {
   EXPECT_EQ(request.options.n, 1);
 }
 
+// Logits divided by it stay numbers.
+TEST(ChatRequest, PenaltiesHaveALeast) {
+  for (const char* least : {"1e-300", "1e-45", "0.00001"}) {
+    EXPECT_EQ(parsed(with("\"repetition_penalty\":" + std::string(least))).options.sampling.repetition_penalty, 1e-3f);
+  }
+}
+
 TEST(ChatRequest, ReadsEveryOption) {
   const ChatRequest request = parsed(with(
       R"("temperature":0,"top_p":1,"top_k":-1,"min_p":0.05,"repetition_penalty":1.2,"frequency_penalty":-2,"presence_penalty":2,

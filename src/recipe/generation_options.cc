@@ -67,8 +67,10 @@ void read_sampling(FieldReader& fields, const OptionsContext& context, SamplingP
   out.min_p = static_cast<float>(fields.number("min_p", {.min = 0, .max = 1}).value_or(defaults.min_p));
   // -1 is how other servers spell "off".
   out.top_k = static_cast<int32_t>(std::max<int64_t>(0, fields.integer("top_k", -1, kMaxInt32).value_or(defaults.top_k)));
-  out.repetition_penalty = positive_float(
-      fields.number("repetition_penalty", {.min = 0, .max = 1000, .min_excluded = true}).value_or(defaults.repetition_penalty));
+  // What is divided by less could leave the range of floats, and no choice is left to be made long before.
+  constexpr float kLeastPenalty = 1e-3f;
+  out.repetition_penalty = std::max(
+      kLeastPenalty, positive_float(fields.number("repetition_penalty", {.min = 0, .max = 1000, .min_excluded = true}).value_or(defaults.repetition_penalty)));
   out.frequency_penalty = static_cast<float>(fields.number("frequency_penalty", {.min = -2, .max = 2}).value_or(0));
   out.presence_penalty = static_cast<float>(fields.number("presence_penalty", {.min = -2, .max = 2}).value_or(0));
   out.min_tokens = static_cast<int32_t>(fields.integer("min_tokens", 0, kMaxInt32).value_or(0));
