@@ -91,7 +91,8 @@ Or<recipe::EncodedRequest> encode(Service& service, const recipe::ParsedRequest&
   const Digest256 scope = knowledge_scope(tenant, request.options.cache_salt);
   ImageSource images(service, scope);
   Result<recipe::EncodedRequest> encoded = recipe::encode_request(
-      request, {.tokenizer = service.tokenizer, .renderer = service.renderer, .text_bos = text_bos, .cache = &service.token_cache, .scope = scope,
+      request, {.tokenizer = service.tokenizer, .renderer = service.renderer, .text_bos = text_bos,
+                .hides_added_tokens = service.options.dialect != recipe::Dialect::kTemplate, .cache = &service.token_cache, .scope = scope,
                 .read_image = [&images](const recipe::Image& image) { return images.read(image); }});
   if (encoded) return std::move(*encoded);
   if (images.problem()) return std::move(*images.problem());

@@ -91,7 +91,10 @@ Result<std::unique_ptr<di_request>> parse(const di_recipe& recipe, di_protocol p
   std::optional<ParsedRequest> parsed = parse_request(out->protocol, object, context, problems);
   if (!parsed) return Error{Code::kInvalidArgument, problems.first().message};
   out->parsed = std::move(*parsed);
-  const EncodeContext encode{.tokenizer = *recipe.tokenizer, .renderer = recipe.renderer.get(), .text_bos = recipe.tokenizer->add_bos()};
+  const EncodeContext encode{.tokenizer = *recipe.tokenizer,
+                             .renderer = recipe.renderer.get(),
+                             .text_bos = recipe.tokenizer->add_bos(),
+                             .hides_added_tokens = recipe.dialect != Dialect::kTemplate};
   DI_TRY(out->encoded, encode_request(out->parsed, encode));
   DI_TRY(out->constraint, make_constraint(out->parsed, out->encoded.prompt.syntax, recipe.dialect, *recipe.tokenizer));
   out->marked = prompt_text_marked(out->encoded.prompt);

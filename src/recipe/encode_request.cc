@@ -64,6 +64,7 @@ Result<EncodedRequest> encode_text(const TextPrompt& request, const EncodeContex
   if (request.suffix) {
     std::optional<Prompt> filled = fill_in_prompt(text, *request.suffix, tokenizer);
     if (!filled) return Error{Code::kInvalidArgument, "suffix is not supported: this model knows no fill in the middle"};
+    filled->syntax.hides_added_tokens = context.hides_added_tokens;
     return from_prompt(std::move(*filled), context);
   }
   const std::optional<TokenId> bos = context.text_bos ? tokenizer.bos_id() : std::nullopt;
@@ -74,6 +75,7 @@ Result<EncodedRequest> encode_text(const TextPrompt& request, const EncodeContex
     return from_ids(std::move(ids), tokenizer);
   }
   Prompt prompt;
+  prompt.syntax.hides_added_tokens = context.hides_added_tokens;
   if (bos) prompt.segments.push_back({.kind = Segment::Kind::kSpecial, .id = *bos, .text = std::string(tokenizer.token_bytes(*bos))});
   prompt.segments.push_back({.text = text});
   return from_prompt(std::move(prompt), context);

@@ -23,6 +23,8 @@ struct EncodeContext {
   const tokenizer::Tokenizer& tokenizer;
   const PromptRenderer* renderer = nullptr;  // null: text completions only
   bool text_bos = false;                     // text completions begin with the vocabulary's BOS
+  // AnswerSyntax, of completions of plain text. Whoever puts control tokens into a prompt (parse_special, ids) is shown those of the answer.
+  bool hides_added_tokens = false;
   TokenCache* cache = nullptr;
   Digest256 scope{};                         // within which the cache knows texts again
   // A picture as the model takes it; called in the order of the prompt. Empty: each remains one position, and none is given.

@@ -59,5 +59,14 @@ TEST(EncodeRequest, PlaceholdersBecomeAsLongAsTheirPictures) {
   EXPECT_EQ(encode_request({.prompt = conversation}, context).error().message, "torn");
 }
 
+TEST(EncodeRequest, WhoNamesControlTokensIsShownThem) {
+  const FakeTokenizer tokenizer({{7, "<think>", false}});
+  const EncodeContext context{.tokenizer = tokenizer, .hides_added_tokens = true};
+  const auto hides = [&](TextPrompt prompt) { return encode_request({.prompt = std::move(prompt)}, context)->prompt.syntax.hides_added_tokens; };
+  EXPECT_TRUE(hides({.text = "a"}));
+  EXPECT_FALSE(hides({.text = "a", .parse_special = true}));
+  EXPECT_FALSE(hides({.text = std::vector<TokenId>{7}}));
+}
+
 }  // namespace
 }  // namespace deepinfer::recipe

@@ -197,8 +197,9 @@ void OutputParser::State::feed_all() {
 void OutputParser::State::feed(Symbol symbol) {
   if (phase == Phase::kCalls) {
     forget_marker();  // logprobs are of text
-    const bool thought = symbol.marker == Marker::kThink || symbol.marker == Marker::kThinkEnd;
-    if (thought && options.syntax.hides_added_tokens && !options.markers_by_text) return;  // a control token, and no text
+    // A control token that structures nothing is no text either.
+    const bool stray = symbol.marker != Marker::kNone && !(symbol.marker == Marker::kDsml && calls.may_open_tag());
+    if (stray && options.syntax.hides_added_tokens && !options.markers_by_text) return;
     return calls.push(symbol, *out, first_out);
   }
   switch (symbol.marker) {
@@ -207,7 +208,7 @@ void OutputParser::State::feed(Symbol symbol) {
     case Marker::kThinkEnd: return feed_think_end();
     case Marker::kDsml:
       if (options.syntax.parse_tool_calls && tail.slant && phase != Phase::kJsonValue) return begin_calls();
-      return feed_text(spelling_of(Marker::kDsml));
+      return feed_text(spelling_of(Marker::kDsml));  // where no call can be, the middle of a tag is text
   }
 }
 

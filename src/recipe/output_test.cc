@@ -294,6 +294,33 @@ TEST(OutputParser, ShowsNoThinkTokenInsideACall) {
   EXPECT_EQ(arguments, R"({"a": "xyz"})");
 }
 
+// A model may sample any control token anywhere; where it structures nothing, nobody sees it. Outside a call the middle of a tag is text, as the
+// reference has it.
+TEST(OutputParser, ShowsNoControlTokenThatStandsAnywhere) {
+  const FakeTokenizer tokenizer({{kOpen, "<think>", false}, {kClose, "</think>", false}, {5, "｜DSML｜", false}, {6, "<｜User｜>", true}});
+  const std::string call = "<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"a\" string=\"true\">x < y</｜DSML｜ parameter>\n"
+                           "<｜DSML｜ parameter name=\"b\" string=\"false\">[1, 2]</｜DSML｜ parameter>\n</｜DSML｜ invoke>\n</｜DSML｜ calls>";
+  for (const auto start : {AnswerSyntax::Start::kReasoning, AnswerSyntax::Start::kAnswer, AnswerSyntax::Start::kJson}) {
+    const std::string answer = std::string(start == AnswerSyntax::Start::kReasoning ? "Hm.</think>" : "") + "ab {\"c\": [1]} d\n\n" + call;
+    const std::vector<TokenId> plain = encode(tokenizer, answer);
+    for (const TokenId control : {kOpen, kClose, TokenId{5}, TokenId{6}}) {
+      for (size_t place = 1; place < plain.size(); ++place) {
+        std::vector<TokenId> tokens = plain;
+        tokens.insert(tokens.begin() + static_cast<ptrdiff_t>(place), control);
+        OutputParser parser(tokenizer, {.syntax = {.start = start, .parse_tool_calls = true, .parse_json = start == AnswerSyntax::Start::kJson, .hides_added_tokens = true}});
+        std::vector<OutputEvent> out;
+        for (const TokenId id : tokens) parser.push({.has_token = true, .token = id}, out);
+        parser.push({.finished = FinishReason::kStop}, out);
+        std::string shown, arguments;
+        for (const OutputEvent& event : out) (event.kind == Kind::kArguments ? arguments : shown) += event.text;
+        for (const char* spelling : {"<think>", "</think>", "<｜User｜>"}) EXPECT_EQ(shown.find(spelling), std::string::npos) << control << " at " << place << ": " << shown;
+        for (const char* spelling : {"<think>", "</think>", "<｜User｜>", "｜DSML｜"})
+          EXPECT_EQ(arguments.find(spelling), std::string::npos) << control << " at " << place << ": " << arguments;
+      }
+    }
+  }
+}
+
 TEST(OutputParser, HoldsBackOnlyWhatMayBeAStopString) {
   const FakeTokenizer tokenizer = without_think();
   Rng rng(11);

@@ -25,6 +25,11 @@ void ToolCallParser::open_tag() {
   begin_tag(false);
 }
 
+bool ToolCallParser::may_open_tag() const {
+  const bool in_name = state_ == State::kToolName || state_ == State::kKey || state_ == State::kType;
+  return num_slants_ != 0 && !in_name;
+}
+
 void ToolCallParser::push(Symbol symbol, std::vector<OutputEvent>& out, size_t first_out) {
   out_ = &out;
   first_out_ = first_out;
@@ -37,8 +42,7 @@ void ToolCallParser::push(Symbol symbol, std::vector<OutputEvent>& out, size_t f
     }
   }
   if (symbol.marker == Marker::kNone) return byte(symbol.byte);
-  const bool in_name = state_ == State::kToolName || state_ == State::kKey || state_ == State::kType;
-  if (symbol.marker != Marker::kDsml || num_slants_ == 0 || in_name) return text(spelling_of(symbol.marker));
+  if (symbol.marker != Marker::kDsml || !may_open_tag()) return text(spelling_of(symbol.marker));
 
   const bool closing = num_slants_ == 2;
   if (state_ == State::kString || state_ == State::kJson) {

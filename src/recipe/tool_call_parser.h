@@ -29,6 +29,9 @@ class ToolCallParser {
   // The block begins with the marker of its opening tag, or behind that tag (a prompt that opened it).
   void open_tag();
 
+  // Whether a control token of the markup would begin or end something now: it stands behind "<" or "</", and in no name.
+  bool may_open_tag() const;
+
   // Appends events to out; pieces of arguments that follow each other are joined with the last one if that is not older than first_out.
   void push(Symbol symbol, std::vector<OutputEvent>& out, size_t first_out);
   // The end of the answer. complete: the model ended it, so what is open counts as closed; else it was cut.
