@@ -48,7 +48,8 @@ const MAX_JSON_DEPTH: usize = 1024;
 const COMPILE_STACK_BYTES: usize = 256 << 20;
 
 fn limits() -> ParserLimits {
-    ParserLimits { verbose_errors: false, ..ParserLimits::default() }
+    // An object may have MAX_PROPERTIES (schema.rs) that may each come next, some items of a row each.
+    ParserLimits { verbose_errors: false, max_items_in_row: 20_000, ..ParserLimits::default() }
 }
 
 /// What a constraint is, as JSON: {"kind": "json_schema", "schema": {…}}.

@@ -17,6 +17,8 @@ pub enum Style {
 const MAX_SCHEMA_BYTES: usize = 1 << 20;
 const MAX_DEPTH: usize = 64;
 const MAX_PROPERTIES: usize = 1000; // of one object
+const MAX_PATTERNS: usize = 100; // likewise: each is held against all others, which costs more than their square
+const MAX_PAIRS: usize = 4 * MAX_PATTERNS * MAX_PATTERNS; // of all objects
 const MAX_TRIALS: usize = 200; // compilations to find what was refused
 const MAX_TRIAL_BYTES: usize = 64 << 10; // of a schema for which that is tried
 
@@ -78,6 +80,7 @@ fn children<'a>(schema: &'a Map<String, Json>, at: &str) -> Vec<(&'a str, String
 struct Check<'a> {
     label: &'a str,
     nested_id: Option<String>, // where a subschema has an identifier of its own
+    pairs: usize,                  // of patterns that are held against each other
     refs: Vec<(String, &'a Json)>, // schemas that refer to others, and where they are
 }
 
@@ -108,8 +111,16 @@ impl<'a> Check<'a> {
         match keyword {
             _ if UNSUPPORTED.contains(&keyword) => refuse("it is not supported"),
             "x-guidance" => refuse("it is the server's own"),
-            "properties" | "patternProperties" if value.as_object().is_some_and(|o| o.len() > MAX_PROPERTIES) => {
+            "properties" if value.as_object().is_some_and(|o| o.len() > MAX_PROPERTIES) => {
                 refuse(&format!("more than {MAX_PROPERTIES} properties"))
+            }
+            "patternProperties" => {
+                let patterns = value.as_object().map_or(0, Map::len);
+                self.pairs += patterns * patterns;
+                match patterns > MAX_PATTERNS || self.pairs > MAX_PAIRS {
+                    true => refuse(&format!("more than {MAX_PATTERNS} patterns, or too many of them in all")),
+                    false => Ok(()),
+                }
             }
             "format" if value == "unknown" => refuse("unknown format: unknown"),
             "$ref" => match value.as_str() {
@@ -158,7 +169,7 @@ pub struct Checked {
 
 impl Checked {
     pub fn new(schema: Json, label: String) -> Result<Checked, Failure> {
-        let mut check = Check { label: &label, nested_id: None, refs: vec![] };
+        let mut check = Check { label: &label, nested_id: None, pairs: 0, refs: vec![] };
         let size = schema.to_string().len();
         if size > MAX_SCHEMA_BYTES {
             return Err(invalid(format!("{}: {size} bytes; at most {MAX_SCHEMA_BYTES}", check.name())));

@@ -45,6 +45,11 @@ fn kinds() {
     for name in ["name 7", "name 70", "name 4095"] {
         assert!(accepts(&choices, name) && accepts(&values, &format!("\"{name}\"")), "{name}");
     }
+    let optional = (0..1000).map(|i| format!(r#""p{i}":{{"type":"integer"}}"#)).collect::<Vec<_>>().join(",");
+    let optional = schema(&format!(r#"{{"type":"object","properties":{{{optional}}},"additionalProperties":false}}"#));
+    assert!(accepts(&optional, "{}") && accepts(&optional, r#"{"p0":1,"p500":2,"p999":3}"#) && !accepts(&optional, r#"{"p500":2,"p0":1}"#));
+    let objects = (0..3000).map(|i| format!(r#"{{"a":{i}}}"#)).collect::<Vec<_>>().join(",");
+    assert!(accepts(&schema(&format!(r#"{{"enum":[{objects}]}}"#)), r#"{"a":2999}"#));
     assert!(!accepts(&choices, "name 4096") && !accepts(&choices, "name ") && !accepts(&values, "\"name 4096\""));
     assert!(accepts(r#"{"kind":"regex","pattern":"^a{2}\\$$"}"#, "aa$"));
     assert!(accepts(&schema("{}"), r#"[1, {"a": "\u001f\n"}]"#));
@@ -179,6 +184,11 @@ fn refusals_name_keyword_and_place() {
 #[test]
 fn limits_hold() {
     let items = |depth| schema(&("{\"items\":".repeat(depth) + "true" + &"}".repeat(depth)));
+    let patterns = |n: usize| (0..n).map(|i| format!(r#""^a{i}_":{{}}"#)).collect::<Vec<_>>().join(",");
+    assert_eq!(refusal(&schema(&format!(r#"{{"patternProperties":{{{}}}}}"#, patterns(100)))), "");
+    assert!(refusal(&schema(&format!(r#"{{"patternProperties":{{{}}}}}"#, patterns(101)))).contains(r#"keyword "patternProperties" at its root: more than 100"#));
+    let objects = |n: usize| (0..n).map(|i| format!(r#""o{i}":{{"patternProperties":{{{}}}}}"#, patterns(100))).collect::<Vec<_>>().join(",");
+    assert!(refusal(&schema(&format!(r#"{{"properties":{{{}}}}}"#, objects(5)))).contains(r#"keyword "patternProperties" at "/properties/o4""#));
     assert_eq!(refusal(&items(65)), "");
     let deeper = format!(r#"the schema: keyword "items" at "{}": schemas are nested more than 64 deep"#, "/items".repeat(64));
     for depth in [66, 90, 200, 900] {
