@@ -607,13 +607,13 @@ TEST(StoreFaults, WhatIsBeingFetchedIsNotEvicted) {
   Waiter waiter;
   const auto fetch = world.store->fetch({}, old, waiter.wake());
   ASSERT_TRUE(eventually([&] { return gate.num_stopped() == 1; }));  // in its first file; the others are not open yet
-  for (int32_t i = 100; i < 137; ++i) {
+  for (int32_t i = 100; i < 300 && !HasFailure(); ++i) {
     world.time->advance(10);
     const auto chain = chain_of(i, 2);
-    for (const BlockKey& key : chain) ASSERT_TRUE(world.publish(key));
-    ASSERT_TRUE(world.wait_known(chain, 2));
+    for (const BlockKey& key : chain) EXPECT_TRUE(world.publish(key));
+    EXPECT_TRUE(world.wait_known(chain, 2));
   }
-  EXPECT_GT(world.store->stats().evicted_segments, 0u);
+  EXPECT_GT(world.store->stats().evicted_segments, 20u);
   gate.open();
   EXPECT_EQ(waiter.take(*fetch, old, std::chrono::seconds(60)), 30u);
 }

@@ -255,6 +255,12 @@ void SegmentStore::Core::note_open(const std::shared_ptr<SegmentFile>& file) {
   if (is_known && std::find(open_files_.begin(), open_files_.end(), file) == open_files_.end()) open_files_.push_back(file);
 }
 
+// Fetches have a share of each file that they read, beside the catalog's and that of the list of open ones.
+bool SegmentStore::Core::is_fetched_from(const Segment& segment) const {
+  const long num_shares = segment.file.use_count();
+  return num_shares > 1 && num_shares > 1 + std::count(open_files_.begin(), open_files_.end(), segment.file);
+}
+
 double SegmentStore::Core::read_rate(int64_t now) const { return now < rate_measured_s_ + kRateSeconds ? read_bytes_per_s_ : 0; }
 
 void SegmentStore::Core::count_missed(CacheMiss cause, int64_t num_blocks) {

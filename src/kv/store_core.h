@@ -147,6 +147,7 @@ class SegmentStore::Core : public std::enable_shared_from_this<SegmentStore::Cor
   void distrust_segment(const BlockKey& key) REQUIRES(mu_);
   [[nodiscard]] std::shared_ptr<SegmentFile> forget_segment(SegmentId id) REQUIRES(mu_);
   void note_open(const std::shared_ptr<SegmentFile>& file);
+  bool is_fetched_from(const Segment& segment) const REQUIRES(mu_);
   bool is_serving(const Segment& segment, int64_t now) const REQUIRES(mu_);
   int64_t age_s(const StoreIndex::Entry& entry, int64_t now) const REQUIRES(mu_);
   double read_rate(int64_t now) const REQUIRES(mu_);

@@ -315,9 +315,9 @@ bool SegmentStore::Core::drop_quarantined() {
   return num_removed > 0;
 }
 
-// Removes the least valuable segment, after those that are past their time.
+// Removes the least valuable segment, after those that are past their time. Those that are being fetched from go last: a request has matched them.
 bool SegmentStore::Core::evict_one() {
-  std::vector<SegmentId> ids;
+  std::vector<SegmentId> ids, in_use;
   std::vector<EvictionCandidate> candidates;
   SegmentId victim = kNoSegment;
   std::string path;
@@ -331,7 +331,11 @@ bool SegmentStore::Core::evict_one() {
       const Segment& segment = catalog_.at(id);
       if (segment.state != Segment::State::kSealed) continue;
       if (segment.expires_s <= now) victim = id;
-      ids.push_back(id);
+      (is_fetched_from(segment) ? in_use : ids).push_back(id);
+    }
+    if (ids.empty()) ids = std::move(in_use);
+    for (const SegmentId id : ids) {
+      const Segment& segment = catalog_.at(id);
       candidates.push_back({.bytes = segment.allocated_bytes, .last_use_s = segment.last_use_s, .mean_use_s = mean_use_s(segment)});
     }
     if (victim == kNoSegment && !ids.empty()) {
