@@ -19,6 +19,8 @@ const MAX_DEPTH: usize = 64;
 const MAX_PROPERTIES: usize = 1000; // of one object
 const MAX_PATTERNS: usize = 100; // likewise: each is held against all others, which costs more than their square
 const MAX_PAIRS: usize = 4 * MAX_PATTERNS * MAX_PATTERNS; // of all objects
+const MAX_TOGETHER: usize = 8; // patterns and formats that one value is held against: what the compiler does with them doubles with each
+const MAX_STEPS: usize = 2_000_000; // of putting together what one value is held against
 const MAX_TRIALS: usize = 200; // compilations to find what was refused
 const MAX_TRIAL_BYTES: usize = 64 << 10; // of a schema for which that is tried
 
@@ -82,6 +84,7 @@ struct Check<'a> {
     nested_id: Option<String>, // where a subschema has an identifier of its own
     pairs: usize,                  // of patterns that are held against each other
     refs: Vec<(String, &'a Json)>, // schemas that refer to others, and where they are
+    combined: Vec<(String, &'static str, &'a Json)>, // schemas that others belong to, by which keyword, and where they are
 }
 
 impl<'a> Check<'a> {
@@ -93,6 +96,9 @@ impl<'a> Check<'a> {
         };
         if schema.contains_key("$ref") {
             self.refs.push((at.to_owned(), value));
+        }
+        if let Some(keyword) = ["allOf", "$ref", "anyOf", "oneOf"].into_iter().find(|keyword| schema.contains_key(*keyword)) {
+            self.combined.push((at.to_owned(), keyword, value));
         }
         for (keyword, value) in schema {
             self.keyword(keyword, value, at)?;
@@ -160,6 +166,117 @@ fn is_itself(root: &Json, schema: &Json, known: &mut HashMap<*const Json, bool>)
     found
 }
 
+/// Schemas that hold of one value at once.
+type Parts<'a> = Vec<&'a Map<String, Json>>;
+
+/// Finds what one value is held against where schemas are combined, as the compiler does: by allOf, references and the alternatives of anyOf and
+/// oneOf, and by properties and items that several of those describe.
+struct Combinations<'a> {
+    root: &'a Json,
+    left: usize,               // steps; None below: no more are left
+    open: Vec<&'a Json>, // targets of references that are being looked through
+}
+
+impl<'a> Combinations<'a> {
+    fn both(&mut self, left: &[Parts<'a>], right: &[Parts<'a>]) -> Option<Vec<Parts<'a>>> {
+        let mut all = vec![];
+        for a in left {
+            for b in right {
+                self.left = self.left.checked_sub(1 + a.len() + b.len())?;
+                all.push(a.iter().chain(b).copied().collect());
+            }
+        }
+        Some(all)
+    }
+
+    /// The alternatives of a value that all of the schemas hold of.
+    fn of_all(&mut self, schemas: &[&'a Json]) -> Option<Vec<Parts<'a>>> {
+        let mut all = vec![vec![]];
+        for schema in schemas {
+            let alternatives = self.of(schema)?;
+            all = self.both(&all, &alternatives)?;
+        }
+        Some(all)
+    }
+
+    fn of(&mut self, schema: &'a Json) -> Option<Vec<Parts<'a>>> {
+        self.left = self.left.checked_sub(1)?;
+        let Some(map) = schema.as_object() else { return Some(vec![vec![]]) };
+        let list = |keyword: &str| map.get(keyword).and_then(Json::as_array).map(|parts| parts.iter().collect::<Vec<_>>()).unwrap_or_default();
+        let parts = self.of_all(&list("allOf"))?;
+        let mut all = self.both(&[vec![map]], &parts)?;
+        let target = map.get("$ref").and_then(Json::as_str).and_then(|target| self.root.pointer(&target[1..]));
+        if let Some(target) = target.filter(|target| !self.open.iter().any(|open| std::ptr::eq(*open, *target))) {
+            self.open.push(target);
+            let parts = self.of(target)?;
+            self.open.pop();
+            all = self.both(&all, &parts)?;
+        }
+        for keyword in ["anyOf", "oneOf"] {
+            let mut options = vec![];
+            for option in list(keyword) {
+                options.extend(self.of(option)?);
+            }
+            if !options.is_empty() {
+                all = self.both(&all, &options)?;
+            }
+        }
+        Some(all)
+    }
+
+    /// Whether no value is held against more than MAX_TOGETHER patterns and formats.
+    fn are_few(&mut self, schemas: &[&'a Json], depth: usize) -> Option<bool> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        for parts in self.of_all(schemas)? {
+            let patterns = parts.iter().map(|part| usize::from(part.contains_key("pattern")) + usize::from(part.contains_key("format"))).sum::<usize>();
+            if patterns > MAX_TOGETHER {
+                return Some(false);
+            }
+            let named = parts.iter().filter_map(|part| part.get("properties")?.as_object()).map(Map::len).sum::<usize>();
+            self.left = self.left.checked_sub(named * parts.len())?;
+            for described in described_by_several(&parts).into_values() {
+                if !self.are_few(&described, depth + 1)? {
+                    return Some(false);
+                }
+            }
+        }
+        Some(true)
+    }
+}
+
+/// The schemas of each property and item that two schemas or more say something of.
+fn described_by_several<'a>(parts: &Parts<'a>) -> HashMap<String, Vec<&'a Json>> {
+    let mut found: HashMap<String, Vec<&'a Json>> = HashMap::new();
+    if parts.len() < 2 {
+        return found;
+    }
+    let named = |part: &&'a Map<String, Json>, keyword: &str| part.get(keyword).and_then(Json::as_object);
+    let names = parts.iter().filter_map(|part| named(part, "properties")).flat_map(Map::keys);
+    for name in names {
+        if found.contains_key(name) {
+            continue;
+        }
+        let mut all = vec![];
+        for part in parts {
+            let own = named(part, "properties").and_then(|properties| properties.get(name));
+            all.extend(own.or_else(|| part.get("additionalProperties")));
+            all.extend(named(part, "patternProperties").into_iter().flat_map(Map::values));
+        }
+        found.insert(name.clone(), all);
+    }
+    for keyword in ["items", "additionalItems", "additionalProperties"] {
+        found.insert(format!("/{keyword}"), parts.iter().filter_map(|part| part.get(keyword)).filter(|items| items.is_object()).collect());
+    }
+    let lists = parts.iter().flat_map(|part| ["prefixItems", "items"].into_iter().filter_map(|keyword| part.get(keyword)?.as_array()));
+    for (i, item) in lists.flat_map(|list| list.iter().enumerate()) {
+        found.entry(format!("/{i}")).or_default().push(item);
+    }
+    found.retain(|_, described| described.len() > 1);
+    found
+}
+
 /// A schema in which nothing would pass unhonoured.
 pub struct Checked {
     schema: Json,
@@ -169,7 +286,7 @@ pub struct Checked {
 
 impl Checked {
     pub fn new(schema: Json, label: String) -> Result<Checked, Failure> {
-        let mut check = Check { label: &label, nested_id: None, pairs: 0, refs: vec![] };
+        let mut check = Check { label: &label, nested_id: None, pairs: 0, refs: vec![], combined: vec![] };
         let size = schema.to_string().len();
         if size > MAX_SCHEMA_BYTES {
             return Err(invalid(format!("{}: {size} bytes; at most {MAX_SCHEMA_BYTES}", check.name())));
@@ -181,6 +298,14 @@ impl Checked {
         let mut known = HashMap::new();
         if let Some((at, _)) = check.refs.iter().find(|(_, found)| is_itself(&schema, found, &mut known)) {
             return Err(refused(&label, at, "$ref", "it leads back to itself"));
+        }
+        let mut combinations = Combinations { root: &schema, left: MAX_STEPS, open: vec![] };
+        for (at, keyword, found) in &check.combined {
+            match combinations.are_few(&[found], 0) {
+                Some(true) => {}
+                Some(false) => return Err(refused(&label, at, keyword, &format!("more than {MAX_TOGETHER} patterns and formats hold of one value"))),
+                None => return Err(refused(&label, at, keyword, "it combines too many schemas")),
+            }
         }
         let name = check.name();
         let mut schema = match schema {

@@ -157,6 +157,40 @@ fn masks_near_a_bound_are_those_of_a_walk() {
     }
 }
 
+/// What one value is held against at once doubles the compiler's work with each pattern, wherever it is said.
+#[test]
+fn patterns_that_hold_of_one_value_are_few() {
+    let list = |count: usize, of: &str| (0..count).map(|i| of.replace('N', &i.to_string())).collect::<Vec<_>>().join(",");
+    let pattern = r#"{"pattern":"a.{N}b"}"#;
+    let anchored = r#"{"pattern":"^(a|bN)"}"#;
+    assert!(start(&schema(&format!(r#"{{"type":"string","allOf":[{}]}}"#, list(8, anchored)))).is_ok());
+    let few = "more than 8 patterns and formats hold of one value";
+    let many = list(40, pattern);
+    let property = list(40, r#"{"properties":{"p":{"pattern":"a.{N}b"}}}"#);
+    let item = list(40, r#"{"items":{"pattern":"a.{N}b"}}"#);
+    let options = list(40, r#"{"anyOf":[{"pattern":"a.{N}b"},{"pattern":"c.{N}d"}]}"#);
+    let (first, second) = (list(5, pattern), list(5, r#"{"format":"date","minLength":N}"#));
+    for (text, why) in [
+        (format!(r#"{{"allOf":[{many}]}}"#), few),
+        (format!(r#"{{"items":{{"allOf":[{{"allOf":[{many}]}}]}}}}"#), few),
+        (format!(r#"{{"allOf":[{property}]}}"#), few),
+        (format!(r#"{{"allOf":[{item}]}}"#), few),
+        (format!(r##"{{"$ref":"#/$defs/a","allOf":[{first}],"$defs":{{"a":{{"allOf":[{second}]}}}}}}"##), few),
+        (format!(r#"{{"allOf":[{options}]}}"#), "it combines too many schemas"),
+        (format!(r#"{{"properties":{{"p":{{"allOf":[{first}]}}}},"allOf":[{{"additionalProperties":{{"allOf":[{second}]}}}}]}}"#), few),
+    ] {
+        assert!(refusal(&schema(&text)).ends_with(why), "{text}: {}", refusal(&schema(&text)));
+    }
+    // Alternatives do not add up, nor do properties of different names.
+    for text in [
+        format!(r#"{{"anyOf":[{}]}}"#, list(40, anchored)),
+        format!(r#"{{"allOf":[{}]}}"#, list(40, r#"{"type":"object","properties":{"pN":{"type":"string","format":"date"}}}"#)),
+        r##"{"anyOf":[{"type":"string","pattern":"^a"},{"type":"array","items":{"$ref":"#"}}]}"##.to_owned(),
+    ] {
+        assert!(start(&schema(&text)).is_ok(), "{text}: {}", refusal(&schema(&text)));
+    }
+}
+
 #[test]
 fn refusals_name_keyword_and_place() {
     assert_eq!(refusal(&schema(r#"{"properties":{"a/b":{"not":{}}}}"#)), r#"the schema: keyword "not" at "/properties/a~1b": it is not supported"#);
