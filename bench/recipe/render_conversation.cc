@@ -99,7 +99,7 @@ int main(int argc, char** argv) {
     Prompt prompt = *(*renderer)->render(conversation);
     cold_render.push_back(now_ms() - begin);
     begin = now_ms();
-    cache.tokens(prompt);
+    cache.tokens(prompt, {});
     cold_tokens.push_back(now_ms() - begin);
 
     Conversation next = conversation;
@@ -108,7 +108,7 @@ int main(int argc, char** argv) {
     prompt = *(*renderer)->render(next);
     warm_render.push_back(now_ms() - begin);
     begin = now_ms();
-    count = cache.tokens(prompt).size();
+    count = cache.tokens(prompt, {}).size();
     warm_tokens.push_back(now_ms() - begin);
     bytes = prompt_text(prompt).size();
   }
