@@ -54,7 +54,7 @@ Result<ApiKeys> ApiKeys::parse(std::string_view text, std::string_view name) {
     if (!is_key(key) || (colon != std::string_view::npos && tenant.empty())) {
       return Error{Code::kInvalidArgument, fmt::format("{} line {}: expected KEY or TENANT:KEY, keys being visible ASCII", name, number)};
     }
-    Entry entry{.key = key_digest(key), .tenant = tenant_id(tenant)};
+    Entry entry{.key = key_digest(key), .tenant = tenant_id(tenant), .name = std::string(tenant)};
     const bool twice = std::any_of(out.entries_.begin(), out.entries_.end(), [&](const Entry& other) { return other.key == entry.key; });
     if (twice) return Error{Code::kInvalidArgument, fmt::format("{} line {}: this key appears twice", name, number)};
     if (out.entries_.size() == kMaxKeys) return Error{Code::kInvalidArgument, fmt::format("{} holds more than {} keys", name, kMaxKeys)};
@@ -77,6 +77,12 @@ std::optional<std::string> ApiKeys::tenant_of(std::string_view key) const {
 bool ApiKeys::has_tenant(std::string_view id) const {
   if (entries_.empty()) return id == tenant_id("default");
   return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.tenant == id; });
+}
+
+std::string ApiKeys::tenant_name(std::string_view id) const {
+  if (id.empty()) return "default";
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.tenant == id; });
+  return found == entries_.end() ? std::string(id) : found->name;
 }
 
 std::string tenant_id(std::string_view name) { return name.empty() || name == "default" ? "" : digest(name, "deepinfer tenant").hex(); }

@@ -24,12 +24,14 @@ class ApiKeys {
   bool required() const { return !entries_.empty(); }
   // The tenant of a key, as Request::tenant wants it: "" for the default tenant, else a hash of the name. nullopt: not a key.
   std::optional<std::string> tenant_of(std::string_view key) const;
+  // As the file names the tenant of an id; "default" for "".
+  std::string tenant_name(std::string_view id) const;
   bool has_tenant(std::string_view id) const;  // tenant_id(); without keys there is the default one alone
 
  private:
   struct Entry {
     Digest256 key;
-    std::string tenant;
+    std::string tenant, name;  // its id; as the file has it
   };
   std::vector<Entry> entries_;
 };

@@ -29,6 +29,9 @@ TEST(ApiKeys, TheDefaultTenantHasAName) {
   EXPECT_FALSE(ApiKeys::parse("acme:k1", "keys")->has_tenant(tenant_id("default")));
   EXPECT_TRUE(ApiKeys().has_tenant(tenant_id("default")));
   EXPECT_FALSE(ApiKeys().has_tenant(tenant_id("acme")));
+  EXPECT_EQ(keys.tenant_name(tenant_id("acme")), "acme");
+  EXPECT_EQ(keys.tenant_name(tenant_id("default")), "default");
+  EXPECT_EQ(ApiKeys().tenant_name(""), "default");
 }
 
 TEST(ApiKeys, RefusesFilesThatAreNone) {

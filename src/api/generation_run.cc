@@ -269,6 +269,11 @@ void GenerationRun::finish_record() {
   if (num_intervals_ > 0) record_.tpot_ms = interval_sum_s_ / static_cast<double>(num_intervals_) * 1e3;
   service_.metrics.request_ended(record_.endpoint, record_.finish);
   service_.metrics.answered(seconds(to_ns(steady_clock::now()) - to_ns(arrived_)), record_.usage);
+  if (first_token_ns_ == 0) return;  // what would have been found is not known
+  const auto fall = service_.hit_rates.add(live_.tenant, record_.usage.prompt_tokens, record_.usage.cached_tokens);
+  if (!fall) return;
+  service_.metrics.hit_rate_fell();
+  service_.options.log.add(HitRateFall{.unix_ms = unix_now() * 1000, .tenant = service_.options.keys.tenant_name(live_.tenant), .usual = fall->usual, .late = fall->late});
 }
 
 }  // namespace deepinfer::api

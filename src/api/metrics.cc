@@ -130,6 +130,8 @@ Metrics::Metrics(const std::string& model)
     : model_(model),
       responses_(BuildCounter().Name("deepinfer_http_responses_total").Help("HTTP answers by endpoint and status.").Register(registry_)),
       requests_(BuildCounter().Name("deepinfer_requests_total").Help("Generating requests by how they ended.").Labels({{"model_name", model}}).Register(registry_)),
+      hit_rate_falls_(BuildCounter().Name("deepinfer_tenant_hit_rate_falls_total").Help("Times a tenant's prompts began to be found in cache half as much as usual; the log names it.")
+                          .Register(registry_).Add({{"model_name", model}})),
       connections_(BuildGauge().Name("deepinfer_http_connections").Help("Open client connections.").Register(registry_).Add({})),
       ttft_(BuildHistogram().Name("deepinfer_time_to_first_token_seconds").Help("From the arrival of a request to its first token.")
                 .Register(registry_).Add({{"model_name", model}}, seconds_to_first())),

@@ -24,6 +24,7 @@ class Metrics {
   void first_token(double seconds) { ttft_.Observe(seconds); }
   void next_token(double seconds) { tpot_.Observe(seconds); }
   void answered(double e2e_seconds, const Usage& usage);
+  void hit_rate_fell() { hit_rate_falls_.Increment(); }
   void connections(int64_t count) { connections_.Set(static_cast<double>(count)); }
 
   // The text format 0.0.4.
@@ -34,6 +35,7 @@ class Metrics {
   prometheus::Registry registry_;
   prometheus::Family<prometheus::Counter>& responses_;
   prometheus::Family<prometheus::Counter>& requests_;
+  prometheus::Counter& hit_rate_falls_;
   prometheus::Gauge& connections_;
   prometheus::Histogram& ttft_;
   prometheus::Histogram& tpot_;

@@ -12,7 +12,7 @@
 namespace deepinfer::api {
 namespace {
 
-double rounded(double ms) { return std::round(ms * 100) / 100; }
+double rounded(double x) { return std::round(x * 100) / 100; }
 
 }  // namespace
 
@@ -51,6 +51,21 @@ std::string human_line(const RequestRecord& record) {
   }
   if (!record.body.empty()) out += "\n  " + boost::json::serialize(boost::json::value(record.body));
   return out + "\n";
+}
+
+std::string json_line(const HitRateFall& fall) {
+  boost::json::object out;
+  out["time"] = iso_time(fall.unix_ms);
+  out["event"] = "hit_rate_fell";
+  out["tenant"] = fall.tenant;
+  out["usual_hit_rate"] = rounded(fall.usual);
+  out["hit_rate"] = rounded(fall.late);
+  return boost::json::serialize(out) + "\n";
+}
+
+std::string human_line(const HitRateFall& fall) {
+  return fmt::format("{} prompts of tenant {} are found in cache to {:.0f} %, usually to {:.0f} %: something at their beginning has changed\n",
+                     iso_time(fall.unix_ms).substr(11, 8), fall.tenant, fall.late * 100, fall.usual * 100);
 }
 
 RequestLog log_to_fd(int fd) {

@@ -26,8 +26,17 @@ struct RequestRecord {
   std::string body;              // the request as received, only if asked
 };
 
+// That a tenant's prompts are found in cache less than they used to be (HitRates).
+struct HitRateFall {
+  int64_t unix_ms = 0;
+  std::string tenant;  // as the operator named it
+  double usual = 0, late = 0;  // 0 to 1
+};
+
 std::string json_line(const RequestRecord& record);
 std::string human_line(const RequestRecord& record);
+std::string json_line(const HitRateFall& fall);
+std::string human_line(const HitRateFall& fall);
 
 // Where lines go. Called from every io thread; must be thread-safe and take whole lines.
 struct RequestLog {
@@ -35,7 +44,8 @@ struct RequestLog {
   bool with_bodies = false;
   std::function<void(std::string_view)> write;  // empty: no log
 
-  void add(const RequestRecord& record) const {
+  template <class Record>
+  void add(const Record& record) const {
     if (write) write(human ? human_line(record) : json_line(record));
   }
 };

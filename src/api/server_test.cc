@@ -489,5 +489,34 @@ TEST(Server, LogsOneLineARequest) {
   EXPECT_EQ(json::parse(log[1]).at("status").as_int64(), 400);
 }
 
+// As many tokens are found of each prompt; those that come later are long.
+TEST(RequestLog, TellsThatATenantsPromptsAreFoundLess) {
+  ServerOptions options;
+  options.keys = *ApiKeys::parse("acme:key", "keys");
+  World world({.found = {.cached_tokens = 8, .match = {.tokens = 8}}}, options);
+  RawClient client(world.port());
+  size_t sent = 0;
+  const auto send = [&](const std::string& text, size_t requests) {
+    for (size_t i = 0; i < requests; ++i, ++sent) {
+      const auto response = client.request(post(kChat, R"({"model":"fake","messages":[{"role":"user","content":")" + text + R"("}]})", "Authorization: Bearer key\r\n"));
+      ASSERT_EQ(response->status, 200) << response->body;
+    }
+  };
+  send("q", 150);
+  for (const std::string& line : world.wait_log(150)) EXPECT_EQ(line.find("hit_rate_fell"), std::string::npos) << line;
+  send(std::string(900, 'x'), 60);
+  json::object fell;
+  for (const std::string& line : world.wait_log(sent + 1))
+    if (line.find("hit_rate_fell") != std::string::npos) {
+      EXPECT_TRUE(fell.empty()) << "told once";
+      fell = json::parse(line).as_object();
+    }
+  ASSERT_FALSE(fell.empty());
+  EXPECT_EQ(fell.at("tenant").as_string(), "acme");
+  EXPECT_LT(fell.at("hit_rate").as_double(), fell.at("usual_hit_rate").as_double() / 2 + 0.01);
+  const std::string metrics = client.request(get("/metrics", "Authorization: Bearer key\r\n"))->body;
+  EXPECT_NE(metrics.find("deepinfer_tenant_hit_rate_falls_total{model_name=\"fake\"} 1"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace deepinfer::api

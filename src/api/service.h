@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "api/hit_rates.h"
 #include "api/live_responses.h"
 #include "api/metrics.h"
 #include "api/response_store.h"
@@ -35,6 +36,7 @@ struct Service {
   recipe::TokenCache token_cache{tokenizer};  // of texts in prompts
   const SteadyClock clock;
   Metrics metrics;
+  HitRates hit_rates;
   const std::unique_ptr<ResponseStore> store;
   const Sealer sealer;
   LiveResponses live;
