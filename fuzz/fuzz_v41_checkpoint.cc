@@ -84,7 +84,7 @@ void compute(const V41Config& config, V41Weights weights, EngramHash engram, std
   const SequenceRows rows{.first_row = 0, .num_rows = 3, .start = 0, .block_table = {&block, 1}, .state = aligned};
   std::vector<float> logits(static_cast<size_t>(config.vocab_size));
   const int32_t last = 2;
-  model->forward({.tokens = tokens, .sequences = {&rows, 1}, .logit_rows = {&last, 1}}, arena.data(), logits.data(), *workers);
+  model->forward({.tokens = tokens, .sequences = {&rows, 1}, .logit_rows = {&last, 1}}, arena.data(), logits.data(), *workers).value();
 }
 
 Result<> load(const Files& files) {

@@ -104,7 +104,7 @@ class DenseRunner {
     }
     std::vector<float> logits(logit_rows.size() * static_cast<size_t>(vocab()));
     std::byte* arena = arena_.data() + (64 - reinterpret_cast<uintptr_t>(arena_.data()) % 64) % 64;
-    model_->forward({.tokens = tokens, .sequences = rows, .logit_rows = logit_rows}, arena, logits.data(), *workers_);
+    model_->forward({.tokens = tokens, .sequences = rows, .logit_rows = logit_rows}, arena, logits.data(), *workers_).value();
     return logits;
   }
 

@@ -55,7 +55,7 @@ class WithGoldenRows final : public model::Model, public model::ImageEncoder {
   model::StepCost cost(const model::StepShape& shape) const override { return inner_->cost(shape); }
   const model::ImageEncoder* image_encoder() const override { return this; }
   void reserve(const model::ModelLimits& limits, Workers& workers) override { inner_->reserve(limits, workers); }
-  void forward(const model::StepBatch& batch, std::byte* arena, float* logits, Workers& workers) override { inner_->forward(batch, arena, logits, workers); }
+  Result<> forward(const model::StepBatch& batch, std::byte* arena, float* logits, Workers& workers) override { return inner_->forward(batch, arena, logits, workers); }
 
   TokenId token_id() const override { return inner_->image_encoder()->token_id(); }
   const image::PatchOptions& patch_options() const override { return inner_->image_encoder()->patch_options(); }

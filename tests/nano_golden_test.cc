@@ -47,7 +47,7 @@ TEST(Nano, GreedyAnswersOfTheOfficialCode) {
       const model::SequenceRows rows{.first_row = 0, .num_rows = count, .start = start, .block_table = blocks, .state = aligned,
                                      .previous = std::span(tokens).first(static_cast<size_t>(start))};
       model->forward({.tokens = std::span(tokens).subspan(static_cast<size_t>(start)), .sequences = {&rows, 1}, .logit_rows = {&last, 1}},
-                     arena.data(), logits.data(), *workers);
+                     arena.data(), logits.data(), *workers).value();
       const auto best = static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
       const double gap = gaps.at(step).get_double().value();
       if (gap > kUnsureGap) {

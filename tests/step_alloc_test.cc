@@ -5,11 +5,15 @@
 namespace deepinfer {
 namespace {
 
-class Steps : public testing::TestWithParam<const char*> {};
+struct StepsOf {
+  const char* model;
+  model::V41MemoryOptions memory{};
+};
+class Steps : public testing::TestWithParam<StepsOf> {};
 
 TEST_P(Steps, AllocateNothing) {
   const auto workers = Workers::create(2, false);
-  auto loaded = model::load_model(DI_SOURCE_DIR "/tests/golden/" + std::string(GetParam()), {}, *workers);
+  auto loaded = model::load_model(DI_SOURCE_DIR "/tests/golden/" + std::string(GetParam().model), {.memory = GetParam().memory}, *workers);
   ASSERT_TRUE(loaded) << loaded.error().message;
   model::Model& m = *loaded->model;
   m.reserve({.max_rows = 128, .max_sequences = 8, .max_logit_rows = 8, .max_context = 2048}, *workers);
@@ -37,14 +41,14 @@ TEST_P(Steps, AllocateNothing) {
       }
       m.forward({.tokens = std::span(tokens).first(static_cast<size_t>(sequences * rows_each)),
                  .sequences = std::span(rows).first(static_cast<size_t>(sequences)),
-                 .logit_rows = std::span(logit_rows).first(static_cast<size_t>(sequences))}, base, logits.data(), *workers);
+                 .logit_rows = std::span(logit_rows).first(static_cast<size_t>(sequences))}, base, logits.data(), *workers).value();
     }
     start += rows_each;
   }
   EXPECT_EQ(num_allocations.load(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Steps, testing::Values("dense/tiny-qwen2/tiny-qwen2-Q8_0.gguf", "v41-tiny"));
+INSTANTIATE_TEST_SUITE_P(Models, Steps, testing::Values(StepsOf{"dense/tiny-qwen2/tiny-qwen2-Q8_0.gguf"}, StepsOf{"v41-tiny"}, StepsOf{"v41-tiny", {.expert_bytes = 200 << 10}}));
 
 }  // namespace
 }  // namespace deepinfer

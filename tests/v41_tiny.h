@@ -46,14 +46,17 @@ class Runner {
 
   // Runs tokens[start, start + count); returns the logits of rows from `first_logits` on.
   std::vector<float> run(const std::vector<TokenId>& tokens, int32_t start, int32_t count, int32_t first_logits = 0, Cut cut = {}) {
+    return try_run(tokens, start, count, first_logits, cut).value();
+  }
+  Result<std::vector<float>> try_run(const std::vector<TokenId>& tokens, int32_t start, int32_t count, int32_t first_logits = 0, Cut cut = {}) {
     const SequenceRows rows{.first_row = 0, .num_rows = count, .start = start, .block_table = blocks_, .state = aligned_state(),
                             .previous = std::span(tokens).first(static_cast<size_t>(start)), .window_start = cut.window_start,
                             .global_start = cut.global_start, .decoder_start = cut.decoder_start};
     std::vector<int32_t> wanted;
     for (int32_t i = std::max(0, first_logits - start); i < count; ++i) wanted.push_back(i);
     std::vector<float> logits(wanted.size() * static_cast<size_t>(model_.info().vocab_size));
-    model_.forward({.tokens = std::span(tokens).subspan(static_cast<size_t>(start), static_cast<size_t>(count)), .sequences = {&rows, 1}, .logit_rows = wanted},
-                   arena_.data(), logits.data(), *workers_);
+    DI_TRY(model_.forward({.tokens = std::span(tokens).subspan(static_cast<size_t>(start), static_cast<size_t>(count)), .sequences = {&rows, 1}, .logit_rows = wanted},
+                          arena_.data(), logits.data(), *workers_));
     return logits;
   }
 

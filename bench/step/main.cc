@@ -49,7 +49,7 @@ class StepBench {
     std::vector<double> times;
     for (int round = 0; round <= rounds_; ++round) {  // the first warms up
       const double begin = seconds();
-      for (int i = 0; i < inner; ++i) model_.forward(batch, arena_, logits_.data(), workers_);
+      for (int i = 0; i < inner; ++i) model_.forward(batch, arena_, logits_.data(), workers_).value();
       if (round > 0) times.push_back((seconds() - begin) / inner);
     }
     return median(times);

@@ -42,22 +42,25 @@ class Bench {
   }
 
   // Tokens [from, to) of one sequence, in chunks, of which those before are cached; the last row's logits, as an answer needs them.
-  void prefill(int32_t sequence, int32_t from, int32_t to, bool narrow) {
+  Result<> prefill(int32_t sequence, int32_t from, int32_t to, bool narrow) {
+    Result<> result;
     const PromptSteps steps(from, to, narrow, model_.kv_layout().replay_tokens, max_rows_);
     steps.each([&](int32_t at, int32_t rows) {
+      if (!result) return;
       model::SequenceRows one = rows_of(sequence, 0, rows, at);
       one.window_start = steps.start;
       one.global_start = steps.from;
       one.decoder_start = steps.decoder_start;
       const int32_t last = rows - 1;
       const bool wanted = at + rows == to;
-      model_.forward({.tokens = std::span(tokens_).subspan(static_cast<size_t>(at), static_cast<size_t>(rows)), .sequences = {&one, 1},
-                      .logit_rows = {&last, wanted ? size_t{1} : size_t{0}}}, arena_, logits_.data(), workers_);
+      result = model_.forward({.tokens = std::span(tokens_).subspan(static_cast<size_t>(at), static_cast<size_t>(rows)), .sequences = {&one, 1},
+                               .logit_rows = {&last, wanted ? size_t{1} : size_t{0}}}, arena_, logits_.data(), workers_);
     });
+    return result;
   }
 
   // One token of each sequence at position `at`, after a prompt of `context` tokens.
-  void decode(int32_t num_sequences, int32_t context, int32_t at) {
+  Result<> decode(int32_t num_sequences, int32_t context, int32_t at) {
     step_tokens_.assign(static_cast<size_t>(num_sequences), tokens_[static_cast<size_t>(at)]);
     rows_.clear();
     logit_rows_.clear();
@@ -66,7 +69,7 @@ class Bench {
       rows_.back().decoder_start = std::max(0, context - model_.kv_layout().replay_tokens);
       logit_rows_.push_back(s);
     }
-    model_.forward({.tokens = step_tokens_, .sequences = rows_, .logit_rows = logit_rows_}, arena_, logits_.data(), workers_);
+    return model_.forward({.tokens = step_tokens_, .sequences = rows_, .logit_rows = logit_rows_}, arena_, logits_.data(), workers_);
   }
 
   static int64_t arena_bytes(const model::KvLayout& layout, int64_t num_sequences, int64_t max_tokens) {
@@ -101,12 +104,14 @@ class Bench {
 
 int32_t tokens_of(const BenchCase& what) { return what.context + what.num_tokens; }
 
-double run_once(Bench& bench, const BenchCase& what, const Clock& clock) {
+Result<double> run_once(Bench& bench, const BenchCase& what, const Clock& clock) {
   const int64_t begin = clock.now_ns();
   if (what.kind == BenchCase::Kind::kPrefill) {
-    bench.prefill(0, what.context, what.context + what.num_tokens, what.narrow);
+    DI_TRY(bench.prefill(0, what.context, what.context + what.num_tokens, what.narrow));
   } else {
-    for (int32_t i = 0; i < what.num_tokens; ++i) bench.decode(what.num_sequences, what.context, what.context + i);
+    for (int32_t i = 0; i < what.num_tokens; ++i) {
+      DI_TRY(bench.decode(what.num_sequences, what.context, what.context + i));
+    }
   }
   return static_cast<double>(clock.now_ns() - begin) / 1e9;
 }
@@ -167,14 +172,20 @@ Result<std::vector<CaseResult>> measure(model::Model& model, const std::vector<B
   for (const BenchCase& c : cases) {
     results.push_back({.what = c});
     // Fills the cache before the case and warms everything that it touches.
-    for (int32_t s = 0; s < c.num_sequences; ++s) bench.prefill(s, 0, c.context, true);
-    if (c.kind == BenchCase::Kind::kDecode) bench.decode(c.num_sequences, c.context, c.context);
-    else bench.prefill(0, c.context, c.context + std::min(c.num_tokens, options.max_rows), true);
+    for (int32_t s = 0; s < c.num_sequences; ++s) {
+      DI_TRY(bench.prefill(s, 0, c.context, true));
+    }
+    if (c.kind == BenchCase::Kind::kDecode) {
+      DI_TRY(bench.decode(c.num_sequences, c.context, c.context));
+    } else {
+      DI_TRY(bench.prefill(0, c.context, c.context + std::min(c.num_tokens, options.max_rows), true));
+    }
   }
   for (int32_t round = 0; round < options.rounds; ++round)
     for (CaseResult& r : results) {
       const int64_t before = io::bytes_read_from_disk();
-      r.seconds.push_back(run_once(bench, r.what, clock));
+      DI_TRY(const double seconds, run_once(bench, r.what, clock));
+      r.seconds.push_back(seconds);
       r.disk_bytes_per_s += static_cast<double>(io::bytes_read_from_disk() - before);
     }
   for (CaseResult& r : results) {

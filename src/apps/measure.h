@@ -46,7 +46,7 @@ struct BenchOptions {
 // the cache are left out, and attention's own products, so at long contexts the figure flatters the roof.
 double roof_seconds(const BenchCase& what, const model::Model& model, const Roof& roof, int32_t max_rows);
 
-// Runs all cases; calls model.reserve(). Errors: kResourceExhausted (no memory for the cache).
+// Runs all cases; calls model.reserve(). Errors: kResourceExhausted (no memory for the cache), those of model.forward().
 Result<std::vector<CaseResult>> measure(model::Model& model, const std::vector<BenchCase>& cases, const BenchOptions& options, const Roof& roof,
                                         Workers& workers);
 

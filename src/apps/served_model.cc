@@ -74,7 +74,7 @@ Result<std::unique_ptr<ServedModel>> start_model(const ModelFlags& model, const 
                                .max_num_batched_tokens = flags.max_num_batched_tokens, .max_num_sequences = flags.max_num_seqs,
                                .max_waiting_requests = flags.max_queued, .max_context = options.max_context, .bounded_replay = !flags.no_replay,
                                .store = served->store.get(), .retention_classes = std::move(classes),
-                               .grammars = served->grammars.get()};
+                               .log = [](const std::string& line) { fmt::print(stderr, "deepinfer: {}\n", line); }, .grammars = served->grammars.get()};
   DI_TRY(served->engine, engine::Engine::start(std::move(loaded.model), *served->workers, served->clock, std::move(engine)));
   return served;
 }

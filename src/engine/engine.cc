@@ -80,7 +80,8 @@ StepperOptions Engine::stepper_options(const EngineOptions& options, const Limit
           .constraints = options.grammars != nullptr,
           .image_cache_bytes = options.image_cache_bytes,
           .class_seconds = std::move(class_seconds),
-          .time = options.time};
+          .time = options.time,
+          .log = options.log};
 }
 
 Engine::Engine(std::unique_ptr<model::Model> model, Workers& workers, const Clock& clock, EngineOptions options, const Limits& limits, kv::Arena arena)

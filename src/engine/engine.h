@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -46,6 +47,7 @@ struct EngineOptions {
   kv::BlockStore* store = nullptr;
   std::vector<kv::RetentionClass> retention_classes;  // by StoreTag::retention; the store's, if there is one. At most 64; none: one, for good
   std::shared_ptr<const kv::TimeSource> time = std::make_shared<kv::SystemTime>();  // for retention
+  std::function<void(const std::string&)> log = {};  // one line, of the operator's concern, from the engine's thread; may be null
   // Compiles requests' constraints; outlives the engine. Null: such requests are refused.
   grammar::GrammarCache* grammars = nullptr;
   image::DecodeLimits image_limits{};    // of one image file

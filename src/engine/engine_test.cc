@@ -294,6 +294,28 @@ TEST(Engine, AFaultEndsItsRequestAlone) {
   EXPECT_EQ(server.settled().requests_failed_total, 1u);
 }
 
+// Weights that the disk does not give end the requests of their step; what is computed afterwards does not build on it.
+TEST(Engine, AStepThatFailsEndsItsRequests) {
+  std::vector<std::string> log;
+  Server server({.model = {.unreadable = 96}, .engine = {.max_num_batched_tokens = 8, .log = [&](const std::string& line) { log.push_back(line); }}});
+  Request bad = request_of(30, 10);
+  bad.n = 2;
+  bad.prompt[20] = 96;
+  auto sink = server.submit(bad);
+  EXPECT_TRUE(sink->wait());
+  for (const ChoiceResult& choice : sink->choices) {
+    EXPECT_EQ(choice.finished, FinishReason::kError);
+    EXPECT_EQ(choice.message, "the model's weights could not be read");
+    EXPECT_TRUE(choice.tokens.empty());
+  }
+  EXPECT_EQ(server.settled().requests_failed_total, 1u);
+  const Request good = request_of(30, 10);  // the same beginning
+  EXPECT_EQ(server.answer(good).usage.cached_tokens, 0);
+  EXPECT_EQ(server.answer(good).usage.cached_tokens, 28);
+  server.engine->stop();
+  EXPECT_EQ(log, std::vector<std::string>(2, "a step has failed, and the requests in it: weights.bin: Input/output error"));
+}
+
 TEST(Engine, CancelGivesBlocksBackAtOnce) {
   Server server({.model = {.max_context = 1 << 20, .step_us = 200}});
   auto sink = server.submit(request_of(100, 1 << 19));

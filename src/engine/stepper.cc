@@ -115,15 +115,17 @@ void Stepper::step() {
   const StepPlan& plan = scheduler_.next_step();
   build_batch(plan);
   offer_masks();
-  if (!plan.entries.empty()) model_.forward({.tokens = tokens_, .sequences = sequences_, .logit_rows = logit_rows_}, arena_.data(), logits_.get(), workers_);
+  Result<> ran;
+  if (!plan.entries.empty()) ran = model_.forward({.tokens = tokens_, .sequences = sequences_, .logit_rows = logit_rows_}, arena_.data(), logits_.get(), workers_);
   scheduler_.complete_step();
+  totals_.steps_total += 1;
+  if (!ran) return fail_step(plan, ran.error());
   if (images_) release_images(plan);
   if (loader_) publish_filled(plan);
   sample(plan);
   for (const StepPlan::Entry& entry : plan.entries) count_prompt(state_of(*entry.sequence));
   for (size_t i = 0; i < sampled_.size(); ++i) deliver(*sampled_[i], samples_[i]);
   if (images_) encode_awaited(plan);
-  totals_.steps_total += 1;
   if (awaited_.image == nullptr) record_rates(plan, begin_ns);  // else its time says nothing of rows
 }
 
@@ -278,6 +280,14 @@ void Stepper::fail(SequenceState& sequence, const char* message) {
   TokenEvent event = event_for(sequence);
   event.message = message;
   end_sequence(sequence, event, FinishReason::kError);
+}
+
+// The blocks that it filled have names by now, which kError takes from them again before anybody can look.
+void Stepper::fail_step(const StepPlan& plan, const Error& error) {
+  if (options_.log) options_.log("a step has failed, and the requests in it: " + error.message);
+  for (size_t row = 0; row < sampled_.size(); ++row)
+    if (sampled_[row]->constrained) (void)masks_->take(static_cast<int32_t>(row));  // offered; it may be under way
+  for (const StepPlan::Entry& entry : plan.entries) fail(state_of(*entry.sequence), "the model's weights could not be read");
 }
 
 void Stepper::deliver(SequenceState& sequence, const Sample& sample) {

@@ -5,11 +5,13 @@
 // Masks of constrained rows are computed beside the forward pass (mask_worker.h). The grammar engine allocates; all else keeps what is said above.
 //
 // A fault ends one request: a row of logits that is no distribution (NaN, infinity) ends its sequence with kError, and its blocks are
-// never found again.
+// never found again. A step that the model could not finish ends the sequences in it likewise; others go on.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -39,6 +41,7 @@ struct StepperOptions {
   uint64_t image_cache_bytes = uint64_t{256} << 20;
   std::vector<int64_t> class_seconds = {};  // of retention classes, see kv::BlockPool
   std::shared_ptr<const kv::TimeSource> time = std::make_shared<kv::SystemTime>();  // for retention; its clock since boot
+  std::function<void(const std::string&)> log = {};  // one line, of the operator's concern; may be null
 };
 
 class Stepper {
@@ -81,6 +84,7 @@ class Stepper {
   void sample_row(SequenceState& sequence, int32_t row, int32_t thread);
   void deliver(SequenceState& sequence, const Sample& sample);
   void fail(SequenceState& sequence, const char* message);
+  void fail_step(const sched::StepPlan& plan, const Error& error);
   void count_prompt(SequenceState& sequence);
   void mark_started(RequestState& request);
   void end_choices(RequestState& request, ChoiceMask choices);  // those not ended yet, as cancelled

@@ -42,7 +42,7 @@ class DenseModel final : public Model {
   const KvLayout& kv_layout() const override { return kv_layout_; }
   StepCost cost(const StepShape& shape) const override;
   void reserve(const ModelLimits& limits, Workers& workers) override;
-  void forward(const StepBatch& batch, std::byte* arena, float* logits, Workers& workers) override;
+  Result<> forward(const StepBatch& batch, std::byte* arena, float* logits, Workers& workers) override;
 
  private:
   using Rows = DenseWorkspace::Rows;
@@ -302,13 +302,14 @@ void DenseModel::Step::run() {
   norm_and_multiply(delta, m.output_norm_, *m.head_, nullptr, logits);
 }
 
-void DenseModel::forward(const StepBatch& batch, std::byte* arena, float* logits, Workers& workers) {
+Result<> DenseModel::forward(const StepBatch& batch, std::byte* arena, float* logits, Workers& workers) {
   CHECK(workspace_ != nullptr);
   workspace_->plan(batch);
   workers.run([&](Team& team) {
     Step step{.m = *this, .ws = *workspace_, .batch = batch, .arena = arena, .logits = logits, .team = team};
     step.run();
   });
+  return {};
 }
 
 }  // namespace

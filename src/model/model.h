@@ -122,7 +122,8 @@ class Model {
   // logits [logit_rows.size(), vocab_size] (row stride vocab_size). Reads and writes only blocks of the batch's tables.
   // A row's results depend on its sequence's tokens alone: not on the batch, the chunking, the threads, or who computed its blocks.
   // Allocates nothing after reserve(). Sizes within limits: CHECKed.
-  virtual void forward(const StepBatch& batch, std::byte* arena, float* logits, Workers& workers) = 0;
+  // Errors: kIo, kCorruption (weights that are read from disk as they are needed); logits, state and what was written into blocks are then not to be used.
+  virtual Result<> forward(const StepBatch& batch, std::byte* arena, float* logits, Workers& workers) = 0;
 };
 
 }  // namespace deepinfer::model

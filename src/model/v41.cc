@@ -469,12 +469,13 @@ class V41Model final : public V41 {
     step_.reserve(limits, workers.size());
   }
 
-  void forward(const StepBatch& batch, std::byte* arena, float* logits, Workers& workers) override {
+  Result<> forward(const StepBatch& batch, std::byte* arena, float* logits, Workers& workers) override {
     CHECK(static_cast<int64_t>(batch.tokens.size()) <= limits_.max_rows);
     CHECK(static_cast<int64_t>(batch.sequences.size()) <= limits_.max_sequences);
     CHECK(static_cast<int64_t>(batch.logit_rows.size()) <= limits_.max_logit_rows);
     step_.plan(batch, arena, logits, observer_);
     workers.run([&](Team& team) { step_.run(team); });
+    return {};
   }
 
  private:

@@ -183,8 +183,9 @@ Result<> dump_v41(V41& model, std::span<const TokenId> tokens, std::span<const i
   model.reserve({.max_rows = n, .max_sequences = 1, .max_logit_rows = n, .max_context = n}, workers);
   model.observe(&recorder);
   const SequenceRows sequence{.first_row = 0, .num_rows = n, .start = 0, .block_table = blocks, .state = state.data()};
-  model.forward({.tokens = tokens, .sequences = {&sequence, 1}, .logit_rows = rows}, arena.data(), logits.data(), workers);
+  const Result<> ran = model.forward({.tokens = tokens, .sequences = {&sequence, 1}, .logit_rows = rows}, arena.data(), logits.data(), workers);
   model.observe(nullptr);
+  DI_TRY(ran);
 
   for (size_t source = 0; source < c.kv_source_layer_ids.size(); ++source) add_stored_rows(c, layout, arena.data(), static_cast<int32_t>(source), n, recorder);
   recorder.add("tokens", -1, array_of("I32", {n}, tokens.data()));

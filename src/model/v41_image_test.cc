@@ -159,7 +159,7 @@ std::vector<float> run(V41& model, const Prompt& prompt, size_t chunk) {
                             .previous = std::span(prompt.tokens).first(start), .images = prompt.images};
     std::vector<int32_t> wanted;
     for (size_t i = 0; i < count; ++i) wanted.push_back(static_cast<int32_t>(i));
-    model.forward({.tokens = std::span(prompt.tokens).subspan(start, count), .sequences = {&rows, 1}, .logit_rows = wanted}, arena.data(), logits.data() + start * vocab, *workers);
+    model.forward({.tokens = std::span(prompt.tokens).subspan(start, count), .sequences = {&rows, 1}, .logit_rows = wanted}, arena.data(), logits.data() + start * vocab, *workers).value();
   }
   return logits;
 }

@@ -29,6 +29,7 @@ struct FakeModelOptions {
   int32_t max_context = 4096;
   int32_t block_tokens = 4;
   TokenId poison = -1;  // a row of this token has NaN logits
+  TokenId unreadable = -1;  // a step with a row of this token fails when it has written its blocks
   int32_t step_us = 0;  // how long a step takes at least
   int32_t window = 0;   // rows that a window holds
   bool vision = false;
@@ -87,7 +88,7 @@ class FakeModel final : public model::Model {
   const model::ImageEncoder* image_encoder() const override { return options_.vision ? &image_encoder_ : nullptr; }
   void reserve(const model::ModelLimits& limits, Workers&) override { limits_ = limits; }
 
-  void forward(const model::StepBatch& batch, std::byte* arena, float* logits, Workers& workers) override {
+  Result<> forward(const model::StepBatch& batch, std::byte* arena, float* logits, Workers& workers) override {
     CHECK(static_cast<int32_t>(batch.tokens.size()) <= limits_.max_rows);
     CHECK(static_cast<int32_t>(batch.sequences.size()) <= limits_.max_sequences);
     CHECK(static_cast<int32_t>(batch.logit_rows.size()) <= limits_.max_logit_rows);
@@ -102,6 +103,8 @@ class FakeModel final : public model::Model {
         else forward_sequence(batch, rows, arena, logits);
       }
     });
+    if (std::find(batch.tokens.begin(), batch.tokens.end(), options_.unreadable) != batch.tokens.end()) return Error{Code::kIo, "weights.bin: Input/output error"};
+    return {};
   }
 
  private:
