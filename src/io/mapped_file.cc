@@ -128,9 +128,15 @@ void MappedFile::expect_random(std::span<const std::byte> range) const {
   if (!pages.empty()) ::madvise(const_cast<std::byte*>(pages.data()), pages.size(), MADV_RANDOM);
 }
 
-int64_t MappedFile::resident_bytes(std::span<const std::byte> range) const {
-  const auto pages = whole_pages(range);
-  std::vector<unsigned char> present(pages.size() / kPageBytes);
+int64_t MappedFile::resident_bytes(std::span<const std::byte> range) const { return io::resident_bytes(whole_pages(range)); }
+
+int64_t MappedFile::resident_bytes_inside(std::span<const std::byte> range) const {
+  const Part pages = pages_inside(range);
+  return io::resident_bytes(bytes_.subspan(pages.begin, pages.end - pages.begin));
+}
+
+int64_t resident_bytes(std::span<const std::byte> pages) {
+  std::vector<unsigned char> present((pages.size() + kPageBytes - 1) / kPageBytes);
   if (present.empty() || ::mincore(const_cast<std::byte*>(pages.data()), pages.size(), present.data()) != 0) return 0;
   return std::count_if(present.begin(), present.end(), [](unsigned char p) { return (p & 1) != 0; }) * static_cast<int64_t>(kPageBytes);
 }

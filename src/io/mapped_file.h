@@ -27,6 +27,8 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return bytes_; }
+  const std::string& path() const { return path_; }
+  int descriptor() const { return fd_; }  // -1: an empty file
   // Drops the pages that lie wholly inside `range` (a part of bytes()) from this process: they no longer count as resident, and
   // are read from the file again if touched.
   void release(std::span<const std::byte> range) const;
@@ -42,6 +44,7 @@ class MappedFile {
   void evict(std::span<const std::byte> range) const;        // out of this process and out of the system's cache, unless another maps them
   void expect_random(std::span<const std::byte> range) const;  // a page that is touched is read alone, without its neighbours
   int64_t resident_bytes(std::span<const std::byte> range) const;  // in the system's cache; slow, for tests and measurements
+  int64_t resident_bytes_inside(std::span<const std::byte> range) const;  // likewise, but of pages that hold nothing else
 
  private:
   struct Part {
@@ -59,6 +62,9 @@ class MappedFile {
 };
 
 constexpr size_t kPageBytes = 4096;  // of memory; the unit of the above
+
+// Of memory that begins at a page, mapped from a file or not. Slow, for tests and measurements.
+int64_t resident_bytes(std::span<const std::byte> pages);
 
 // The whole of a small file. Errors: as open(), and kResourceExhausted if it is longer than max_bytes.
 Result<std::string> read_small_file(const std::string& path, size_t max_bytes);

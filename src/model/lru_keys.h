@@ -20,6 +20,7 @@ class LruKeys {
   struct Touched {
     bool was_there;
     std::optional<int64_t> evicted;  // the key that made room
+    int32_t slot;                    // 0..capacity-1: the key's for as long as it is there, the evicted one's before
   };
   // Makes `key` (>= 0) the most recent.
   Touched touch(int64_t key) {
@@ -28,25 +29,25 @@ class LruKeys {
       const int32_t slot = table_[at];
       unlink(slot);
       link_newest(slot);
-      return {true, {}};
+      return {true, {}, slot};
     }
-    Touched result{false, {}};
-    int32_t slot = size_;
+    Touched result{false, {}, size_};
     if (size_ == static_cast<int32_t>(slots_.size())) {
-      slot = oldest_;
-      result.evicted = slots_[static_cast<size_t>(slot)].key;
+      result.slot = oldest_;
+      result.evicted = slots_[static_cast<size_t>(oldest_)].key;
       erase_from_table(find(*result.evicted));
-      unlink(slot);
+      unlink(result.slot);
     } else {
       ++size_;
     }
-    slots_[static_cast<size_t>(slot)].key = key;
-    table_[find(key)] = slot;
-    link_newest(slot);
+    slots_[static_cast<size_t>(result.slot)].key = key;
+    table_[find(key)] = result.slot;
+    link_newest(result.slot);
     return result;
   }
 
   bool contains(int64_t key) const { return table_[find(key)] != kNone; }
+  int32_t slot_of(int64_t key) const { return table_[find(key)]; }  // -1: it is not there
   int32_t size() const { return size_; }
   int32_t capacity() const { return static_cast<int32_t>(slots_.size()); }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <list>
+#include <map>
 
 #include "base/rng.h"
 
@@ -16,6 +17,7 @@ TEST(LruKeys, IsWhatAListWouldBe) {
     for (const int64_t spread : {int64_t{1}, int64_t{1} << 33}) {  // keys that collide in their low bits, or not
       LruKeys lru(capacity);
       std::list<int64_t> twin;
+      std::map<int64_t, int32_t> slots;
       for (int step = 0; step < 20'000; ++step) {
         const int64_t key = static_cast<int64_t>(rng.below(static_cast<uint64_t>(2 * capacity + 3))) * spread;
         const auto found = std::find(twin.begin(), twin.end(), key);
@@ -30,6 +32,15 @@ TEST(LruKeys, IsWhatAListWouldBe) {
         const LruKeys::Touched touched = lru.touch(key);
         ASSERT_EQ(touched.was_there, there);
         ASSERT_EQ(touched.evicted, evicted);
+        if (there) {
+          ASSERT_EQ(touched.slot, slots[key]);
+        } else if (evicted) {
+          ASSERT_EQ(touched.slot, slots[*evicted]);
+          ASSERT_EQ(lru.slot_of(*evicted), -1);
+          slots.erase(*evicted);
+        }
+        slots[key] = touched.slot;
+        ASSERT_EQ(lru.slot_of(twin.back()), slots[twin.back()]);
         ASSERT_EQ(lru.size(), static_cast<int32_t>(twin.size()));
         if (evicted) {
           ASSERT_FALSE(lru.contains(*evicted));

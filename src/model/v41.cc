@@ -72,6 +72,7 @@ void V41Step::reserve(const ModelLimits& limits, int num_threads) {
   if (p_.memory != nullptr) {
     resize(b.engram_ids, rows, p_.engram.num_columns());
     resize(b.wanted_experts, c.n_routed_experts, 1);
+    b.turn_experts.reserve(static_cast<size_t>(c.n_routed_experts));
   }
   resize(b.engram_out, rows, (kHyperStreams + 1) * d);
   resize(b.final16, limits.max_logit_rows, d);
@@ -475,7 +476,7 @@ class V41Model final : public V41 {
     CHECK(static_cast<int64_t>(batch.logit_rows.size()) <= limits_.max_logit_rows);
     step_.plan(batch, arena, logits, observer_);
     workers.run([&](Team& team) { step_.run(team); });
-    return {};
+    return memory_ != nullptr && memory_->experts() != nullptr ? memory_->experts()->take_error() : Result<>();
   }
 
  private:

@@ -1,6 +1,6 @@
 // The mixture-of-experts sublayer of a step, in three regions between barriers: the router; hidden activations of every chosen expert; their
 // second products, whose threads each own some columns of the stream and add the experts in the order of the official code: routed ones
-// by ascending number, the shared one last.
+// by ascending number, the shared one last. Hidden activations are computed in any order.
 #include <algorithm>
 #include <cmath>
 
@@ -16,8 +16,12 @@ void V41Step::experts(int32_t layer, Team& team) {
   const auto num_experts = static_cast<int32_t>(block(layer).experts.size());
   for (int32_t first = 0, end = 0; first < num_experts; first = end) {
     end = end_of_turn(first);
-    if (first > 0 && team.index() == 0) want_experts(layer, first);
-    hidden_units(layer, first, end, team);
+    if (first > 0) {
+      if (team.index() == 0) want_experts(layer, first);
+      team.barrier();
+    }
+    if (bounds_experts()) hidden_units_as_read(layer, end, team);
+    else hidden_units(layer, team);
     team.barrier();
     output_units(layer, first, end, team);
     team.barrier();
@@ -29,17 +33,31 @@ int32_t V41Step::end_of_turn(int32_t first_expert) const {
   const auto num_experts = static_cast<int32_t>(b_.expert_first.size()) - 1;
   if (!bounds_experts()) return num_experts;
   int32_t end = first_expert;
-  for (int32_t room = p_.memory->experts_at_a_time(); end < num_experts; ++end)
+  for (int32_t room = p_.memory->experts()->experts_at_a_time(); end < num_experts; ++end)
     if (choices_of(static_cast<size_t>(end)) > 0 && room-- == 0) break;
   return end;
 }
 
-// Asks for the chosen experts from one on; on one thread.
+// Asks for the chosen experts from one on, and puts those of the turn in the order in which they will be there; on one thread.
 void V41Step::want_experts(int32_t layer, int32_t first_expert) {
+  V41ExpertSlots& slots = *p_.memory->experts();
   int32_t* out = b_.wanted_experts.data();
   for (size_t e = static_cast<size_t>(first_expert); e + 1 < b_.expert_first.size(); ++e)
     if (choices_of(e) > 0) *out++ = static_cast<int32_t>(e);
-  p_.memory->want_experts(layer, {b_.wanted_experts.data(), out});
+  const std::span<const int32_t> wanted(b_.wanted_experts.data(), out);
+  slots.want(layer, wanted);
+  const auto turn = wanted.first(std::min(wanted.size(), static_cast<size_t>(slots.experts_at_a_time())));
+  b_.turn_experts.resize(turn.size());
+  auto front = b_.turn_experts.begin(), back = b_.turn_experts.end();
+  for (const int32_t e : turn) {
+    if (slots.is_read(layer, e)) *front++ = e;  // asked once: meanwhile others come
+    else *--back = e;
+  }
+  std::reverse(back, b_.turn_experts.end());
+}
+
+V41Expert V41Step::expert_of(int32_t layer, size_t e) const {
+  return bounds_experts() ? p_.memory->experts()->await(layer, static_cast<int32_t>(e)) : block(layer).experts[e];
 }
 
 void V41Step::route(int32_t layer, Team& team) {
@@ -117,38 +135,54 @@ void hidden_unit(const Bf16Rows& x, const Matrix& w1, const Matrix& w3, int64_t 
 
 }  // namespace
 
+// Of a routed expert, and of the shared one.
+void V41Step::hidden_unit_of(size_t e, const V41Expert& w, int64_t unit, Team& team) {
+  const int64_t d = p_.config.hidden_size, first = b_.expert_first[e];
+  const Bf16Rows x{b_.x8.data(), d, choices_of(e), b_.expert_rows.data() + first};
+  hidden_unit(x, w.w1, w.w3, unit, b_.route_weights.data(), b_.expert_choices.data() + first, p_.config.swiglu_limit, kUnitRows, scratch_of(team).unit.data(),
+              b_.hidden8.data() + first * p_.config.moe_intermediate_size, p_.isa);
+}
+
+void V41Step::shared_hidden_unit(int32_t layer, int64_t unit, Team& team) {
+  const V41SharedExpert& w = block(layer).shared;
+  const int64_t first = num_rows() * p_.config.num_experts_per_tok;
+  hidden_unit(rows16(b_.x8, p_.config.hidden_size), w.w1, w.w3, unit, nullptr, nullptr, p_.config.swiglu_limit, kUnitRows, scratch_of(team).unit.data(),
+              b_.hidden8.data() + first * p_.config.moe_intermediate_size, p_.isa);
+}
+
 // The threads share all units of all experts that were chosen, by weight: a unit costs its rows, and reading its weights.
-void V41Step::hidden_units(int32_t layer, int32_t first_expert, int32_t end_expert, Team& team) {
-  const V41Config& c = p_.config;
+void V41Step::hidden_units(int32_t layer, Team& team) {
   const V41Block& w = block(layer);
-  const int64_t d = c.hidden_size, inter = c.moe_intermediate_size, units = inter / kUnit, k = c.num_experts_per_tok;
+  const int64_t units = p_.config.moe_intermediate_size / kUnit;
   constexpr int64_t kReading = 8;  // rows' worth
   const auto cost = [](int64_t rows) { return rows == 0 ? 0 : rows + kReading; };
-  const auto from = static_cast<size_t>(first_expert), to = static_cast<size_t>(end_expert);
-  const int64_t shared_rows = to == w.experts.size() ? num_rows() : 0;  // the shared expert is the last
-  int64_t total = cost(shared_rows) * units;
-  for (size_t e = from; e < to; ++e) total += cost(choices_of(e)) * units;
+  int64_t total = cost(num_rows()) * units;
+  for (size_t e = 0; e < w.experts.size(); ++e) total += cost(choices_of(e)) * units;
   const auto [begin, end] = team.range(total);
-  float* scratch = scratch_of(team).unit.data();
   int64_t at = 0;
   const auto share = [&](int64_t rows, const auto& run) {  // those units of an expert that begin in this thread's range
     for (int64_t unit = 0; unit < units; ++unit, at += cost(rows))
       if (at >= begin && at < end) run(unit);
   };
-  for (size_t e = from; e < to; ++e) {
-    const int64_t first = b_.expert_first[e], rows = choices_of(e);
-    if (rows == 0) continue;
-    const Bf16Rows x{b_.x8.data(), d, rows, b_.expert_rows.data() + first};
-    share(rows, [&](int64_t unit) {
-      hidden_unit(x, w.experts[e].w1, w.experts[e].w3, unit, b_.route_weights.data(), b_.expert_choices.data() + first, c.swiglu_limit, kUnitRows,
-                  scratch, b_.hidden8.data() + first * inter, p_.isa);
-    });
+  for (size_t e = 0; e < w.experts.size(); ++e)
+    if (choices_of(e) > 0) share(choices_of(e), [&](int64_t unit) { hidden_unit_of(e, w.experts[e], unit, team); });
+  share(num_rows(), [&](int64_t unit) { shared_hidden_unit(layer, unit, team); });
+}
+
+// The same where experts are read as they are needed: what is there comes first, and each is shared by all threads, so that none computes alone what has
+// come last. Units are dealt out in turn, through all experts.
+void V41Step::hidden_units_as_read(int32_t layer, int32_t end_expert, Team& team) {
+  const int64_t units = p_.config.moe_intermediate_size / kUnit;
+  int64_t unit = team.index();
+  const auto share = [&](const auto& run) {
+    for (; unit < units; unit += team.size()) run(unit);
+    unit -= units;
+  };
+  if (static_cast<size_t>(end_expert) == block(layer).experts.size()) share([&](int64_t u) { shared_hidden_unit(layer, u, team); });
+  for (const int32_t e : b_.turn_experts) {
+    const V41Expert w = expert_of(layer, static_cast<size_t>(e));
+    share([&](int64_t u) { hidden_unit_of(static_cast<size_t>(e), w, u, team); });
   }
-  if (shared_rows == 0) return;
-  share(shared_rows, [&](int64_t unit) {
-    hidden_unit(rows16(b_.x8, d), w.shared.w1, w.shared.w3, unit, nullptr, nullptr, c.swiglu_limit, kUnitRows, scratch,
-                b_.hidden8.data() + num_rows() * k * inter, p_.isa);
-  });
 }
 
 // y = bf16(the experts' outputs, each a bf16 number, added in order); rounded once the last is in.
@@ -176,7 +210,7 @@ void V41Step::output_units(int32_t layer, int32_t first_expert, int32_t end_expe
     }
   };
   for (size_t e = static_cast<size_t>(first_expert); e < static_cast<size_t>(end_expert); ++e)
-    if (choices_of(e) > 0) add(w.experts[e].w2, b_.expert_first[e], choices_of(e), b_.expert_rows.data() + b_.expert_first[e]);
+    if (choices_of(e) > 0) add(expert_of(layer, e).w2, b_.expert_first[e], choices_of(e), b_.expert_rows.data() + b_.expert_first[e]);
   if (static_cast<size_t>(end_expert) < w.experts.size()) return;
   add(w.shared.w2, num_rows() * k, num_rows(), nullptr);
   for (int64_t r = 0; r < num_rows(); ++r) {

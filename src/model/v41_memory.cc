@@ -12,13 +12,6 @@ constexpr int64_t kPage = static_cast<int64_t>(io::kPageBytes);
 
 Error not_mapped(const TensorView& tensor) { return Error{Code::kInvalidArgument, fmt::format("tensor {} does not lie in a file that can be read on demand", tensor.name)}; }
 
-// The pages that hold nothing else.
-int64_t resident_inside(const io::MappedFile& file, std::span<const std::byte> range) {
-  const int64_t begin = range.data() - file.bytes().data(), end = begin + static_cast<int64_t>(range.size());
-  const int64_t first = (begin + kPage - 1) / kPage * kPage, last = end / kPage * kPage;
-  return first < last ? file.resident_bytes(file.bytes().subspan(static_cast<size_t>(first), static_cast<size_t>(last - first))) : 0;
-}
-
 int64_t page_of(const io::MappedFile& file, const std::byte* at) { return (at - file.bytes().data()) / kPage; }
 
 }  // namespace
@@ -28,7 +21,9 @@ Result<std::unique_ptr<V41Memory>> V41Memory::create(const V41Config& config, co
   uint64_t table_bytes = 0;
   for (const int64_t rows : config.engram_num_embeddings) table_bytes += static_cast<uint64_t>(rows * (config.engram_head_dim + config.engram_head_dim / 32));
   if (table_bytes > 0 && (limits.engram_bytes || table_bytes >= kLargeTableBytes)) DI_TRY(memory->add_tables(config, checkpoint, limits.engram_bytes));
-  if (limits.expert_bytes) DI_TRY(memory->add_experts(config, checkpoint, *limits.expert_bytes));
+  if (limits.expert_bytes) {
+    DI_TRY(memory->experts_, V41ExpertSlots::create(config, checkpoint, *limits.expert_bytes));
+  }
   if (memory->tables_.empty() && !memory->experts_) memory.reset();
   return memory;
 }
@@ -63,45 +58,9 @@ Result<> V41Memory::add_tables(const V41Config& c, const Checkpoint& checkpoint,
   return {};
 }
 
-Result<> V41Memory::add_experts(const V41Config& c, const Checkpoint& checkpoint, uint64_t bytes) {
-  experts_per_layer_ = c.n_routed_experts;
-  uint64_t largest = 0;
-  for (int32_t layer = 0; layer < c.num_hidden_layers; ++layer)
-    for (int32_t e = 0; e < c.n_routed_experts; ++e) {
-      Expert& expert = expert_ranges_.emplace_back();
-      uint64_t size = 0;
-      for (size_t part = 0; part < kExpertParts; ++part) {
-        const char* matrix[] = {"w1", "w3", "w2"};
-        const TensorView* tensor = checkpoint.find(fmt::format("layers.{}.ffn.experts.{}.{}.{}", layer, e, matrix[part / 2], part % 2 == 0 ? "weight" : "scale"));
-        CHECK(tensor != nullptr);  // bound
-        expert[part] = {checkpoint.mapping_of(*tensor), tensor->data};
-        if (expert[part].file == nullptr) return not_mapped(*tensor);
-        size += (tensor->data.size() + 2 * io::kPageBytes - 2) / io::kPageBytes * io::kPageBytes;  // the pages that it may touch
-      }
-      largest = std::max(largest, size);
-    }
-  const uint64_t capacity = std::min<uint64_t>(bytes / largest, expert_ranges_.size());
-  if (capacity < std::min<uint64_t>(2, expert_ranges_.size()))
-    return Error{Code::kInvalidArgument, fmt::format("{} for the experts is too little: two of them need {}", format_size(bytes), format_size(2 * largest))};
-  experts_.emplace(static_cast<int32_t>(capacity));
-  // One piece of advice for neighbours: each that differs from what lies beside it would cost the kernel a mapping of its own.
-  std::vector<Range> all;
-  for (const Expert& expert : expert_ranges_) all.insert(all.end(), expert.begin(), expert.end());
-  std::sort(all.begin(), all.end(), [](const Range& a, const Range& b) { return a.bytes.data() < b.bytes.data(); });
-  for (size_t i = 0; i < all.size();) {
-    size_t next = i + 1;
-    while (next < all.size() && all[next].file == all[i].file && all[next].bytes.data() == all[next - 1].bytes.data() + all[next - 1].bytes.size()) ++next;
-    const std::span<const std::byte> joined(all[i].bytes.data(), all[next - 1].bytes.data() + all[next - 1].bytes.size());
-    all[i].file->expect_random(joined);
-    all[i].file->evict(joined);
-    i = next;
-  }
-  return {};
-}
-
 bool V41Memory::reads_on_demand(std::string_view tensor_name) const {
   const auto is_of = [&](std::string_view part) { return tensor_name.find(part) != std::string_view::npos; };
-  return (reads_tables() && is_of(".engram.embed.")) || (bounds_experts() && is_of(".ffn.experts."));
+  return (reads_tables() && is_of(".engram.embed.")) || (experts_ != nullptr && is_of(".ffn.experts."));
 }
 
 int64_t V41Memory::positions_at_a_time(int64_t num_rows) const {
@@ -136,7 +95,7 @@ void V41Memory::want_pages(const Range& range, int64_t first_key, int64_t begin,
     const LruKeys::Touched touched = pages_->touch(first_key + page - origin);
     if (touched.evicted) evict_page(*touched.evicted);
     if (touched.was_there) continue;
-    counts_.pages_read += 1;
+    pages_read_ += 1;
     file.read_ahead(page_bytes(page));
   }
 }
@@ -150,30 +109,17 @@ void V41Memory::evict_page(int64_t key) const {
   file.evict({at, static_cast<size_t>(std::min<int64_t>(kPage, file.bytes().data() + file.bytes().size() - at))});
 }
 
-void V41Memory::want_experts(int32_t layer, std::span<const int32_t> chosen) {
-  chosen = chosen.first(std::min(chosen.size(), static_cast<size_t>(std::min(2 * experts_at_a_time(), experts_->capacity()))));
-  counts_.experts_wanted += static_cast<int64_t>(chosen.size());
-  for (const int32_t number : chosen) {
-    const int64_t key = int64_t{layer} * experts_per_layer_ + number;
-    const LruKeys::Touched touched = experts_->touch(key);
-    if (touched.evicted)
-      for (const Range& part : expert_ranges_[static_cast<size_t>(*touched.evicted)]) part.file->evict(part.bytes);
-    if (touched.was_there) continue;
-    counts_.experts_read += 1;
-    for (const Range& part : expert_ranges_[static_cast<size_t>(key)]) part.file->read_ahead(part.bytes);
-  }
+V41MemoryCounts V41Memory::counts() const {
+  V41MemoryCounts counts{.pages_read = pages_read_};
+  if (experts_ == nullptr) return counts;
+  counts.experts_wanted = experts_->num_wanted();
+  counts.experts_read = experts_->num_read();
+  return counts;
 }
 
 int64_t V41Memory::resident_table_bytes() const {
   int64_t bytes = 0;
-  for (const Table& t : tables_) bytes += resident_inside(*t.codes.file, t.codes.bytes) + resident_inside(*t.scales.file, t.scales.bytes);
-  return bytes;
-}
-
-int64_t V41Memory::resident_expert_bytes() const {
-  int64_t bytes = 0;
-  for (const Expert& expert : expert_ranges_)
-    for (const Range& part : expert) bytes += resident_inside(*part.file, part.bytes);
+  for (const Table& t : tables_) bytes += t.codes.file->resident_bytes_inside(t.codes.bytes) + t.scales.file->resident_bytes_inside(t.scales.bytes);
   return bytes;
 }
 

@@ -1,16 +1,14 @@
-// Engram tables and experts that need not fit into memory. They stay in the mapped checkpoint; this decides which of their pages are kept,
-// reads ahead what a step is about to use, and gives back the least recently used beyond a bound. Results never depend on it: a page that
-// is not there is read when it is touched.
+// Engram tables and experts that need not fit into memory: what is kept of them is bounded, and what a step is about to use is read ahead. Results never
+// depend on it.
 //
-//   Engram tables  in pages of 4 KiB. The rows of a step are known from its tokens alone, so reading starts before its first layer.
-//   experts        whole. Reading starts when the router has chosen.
+//   Engram tables  in pages of 4 KiB of the mapped checkpoint. The rows of a step are known from its tokens alone, so reading starts before its
+//                  first layer. A page that is not there is read when it is touched; what is evicted leaves the system's cache too.
+//   experts        whole, in memory of our own (v41_expert_slots.h). Reading starts when the router has chosen.
 //
-// Bookkeeping is by one thread of the step, between barriers. What it counts is what is resident: the ranges are read page by page as
-// told (no read-ahead of the kernel's own), and what is evicted leaves the system's cache too. Allocates nothing after it is made.
+// Bookkeeping is by one thread of the step, between barriers. What it counts is what is resident: tables are read page by page as
+// told (no read-ahead of the kernel's own). Allocates nothing after it is made.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -23,6 +21,7 @@
 #include "model/checkpoint.h"
 #include "model/lru_keys.h"
 #include "model/v41_config.h"
+#include "model/v41_expert_slots.h"
 
 namespace deepinfer::model {
 
@@ -44,7 +43,7 @@ class V41Memory {
 
   // checkpoint: bound with config; outlives the result, which is null if there is nothing to do: no bound, and no large table.
   // Errors: kInvalidArgument (a bound too small for one step: two experts, or the rows of two positions in every table; the bytes are not
-  // in a mapped file).
+  // in a mapped file), and those of V41ExpertSlots.
   static Result<std::unique_ptr<V41Memory>> create(const V41Config& config, const Checkpoint& checkpoint, const V41MemoryOptions& limits);
 
   // Whether a tensor stays in its file, to be read ahead of use.
@@ -57,16 +56,12 @@ class V41Memory {
   // positions_at_a_time() positions. With a bound, to be called again before they are used: what is touched must have been counted.
   void want_rows(int32_t table, std::span<const int64_t> ids);
 
-  bool bounds_experts() const { return experts_.has_value(); }
-  // Experts that fit at a time; a layer for which more were chosen is computed in turns.
-  int32_t experts_at_a_time() const { return std::max(1, experts_->capacity() / 2); }
-  // Starts reading chosen experts of a layer, distinct and in the order in which they are used: those of the turn at hand and of the next.
-  void want_experts(int32_t layer, std::span<const int32_t> chosen);
+  V41ExpertSlots* experts() { return experts_.get(); }  // null: they are used where the checkpoint has them
+  const V41ExpertSlots* experts() const { return experts_.get(); }
 
-  const V41MemoryCounts& counts() const { return counts_; }
-  // Bytes in the system's cache of what is bounded, without pages that it shares with something else; slow, for tests and measurements.
+  V41MemoryCounts counts() const;
+  // Bytes in the system's cache of bounded tables, without pages that they share with something else; slow, for tests and measurements.
   int64_t resident_table_bytes() const;
-  int64_t resident_expert_bytes() const;
 
  private:
   struct Range {
@@ -77,24 +72,18 @@ class V41Memory {
     Range codes, scales;
     int64_t row_codes = 0, row_scales = 0;  // bytes of a row
   };
-  static constexpr int kExpertParts = 6;  // codes and scales of three matrices
-  using Expert = std::array<Range, kExpertParts>;
 
   V41Memory() = default;
   Result<> add_tables(const V41Config& config, const Checkpoint& checkpoint, std::optional<uint64_t> bytes);
-  Result<> add_experts(const V41Config& config, const Checkpoint& checkpoint, uint64_t bytes);
   void want_pages(const Range& range, int64_t first_key, int64_t begin, int64_t end);
   void evict_page(int64_t key) const;
 
   std::vector<Table> tables_;
   std::optional<LruKeys> pages_;  // keys count the pages of codes and scales of one table after the other; none: no bound
   std::vector<int64_t> first_page_;
-  int64_t pages_per_position_ = 0;
+  int64_t pages_per_position_ = 0, pages_read_ = 0;
 
-  std::vector<Expert> expert_ranges_;  // [layers, experts]
-  std::optional<LruKeys> experts_;
-  int32_t experts_per_layer_ = 0;
-  V41MemoryCounts counts_;
+  std::unique_ptr<V41ExpertSlots> experts_;
 };
 
 }  // namespace deepinfer::model

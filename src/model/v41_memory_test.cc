@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -66,13 +67,14 @@ TEST_F(V41MemoryTest, TheSameBitsWithAnyBound) {
 TEST_F(V41MemoryTest, ResidencyStaysWithinTheBound) {
   const V41MemoryOptions limits{.engram_bytes = 400'000, .expert_bytes = 6'000'000};
   const auto model = open(limits);
-  if (model->memory()->resident_expert_bytes() > 0) GTEST_SKIP() << "this file system keeps pages that are given back (" << folder_ << ")";
+  const V41ExpertSlots& experts = *model->memory()->experts();
+  if (experts.resident_bytes() > 0) GTEST_SKIP() << "this file system keeps pages that are given back (" << folder_ << ")";
   EXPECT_EQ(model->memory()->resident_table_bytes(), 0);
   Runner runner(*model, 2);
   int64_t most_experts = 0, most_rows = 0;
   for (int32_t at = 0; at < 200; at += at < 100 ? 50 : 1) {
     runner.run(tokens_, at, at < 100 ? 50 : 1);
-    most_experts = std::max(most_experts, model->memory()->resident_expert_bytes());
+    most_experts = std::max(most_experts, experts.resident_bytes());
     most_rows = std::max(most_rows, model->memory()->resident_table_bytes());
   }
   EXPECT_LE(most_experts, 6'000'000);
@@ -83,6 +85,39 @@ TEST_F(V41MemoryTest, ResidencyStaysWithinTheBound) {
   EXPECT_GT(counts.experts_read, 0);
   EXPECT_GE(counts.experts_wanted, counts.experts_read);
   EXPECT_GT(counts.pages_read, 100);
+}
+
+// A disk that fails costs the step, and nothing after it.
+TEST_F(V41MemoryTest, AStepWhoseExpertsCannotBeReadFails) {
+  const auto expected = logits({}, 200, 1);
+  const auto model = open({.expert_bytes = 7'000'000});
+  Runner runner(*model, 2);
+  // Of a shard that ends with experts, the last half expert.
+  std::string path;
+  {
+    const auto checkpoint = Safetensors::open(folder_).value();
+    for (const io::MappedFile& file : checkpoint->mappings()) {
+      const auto& tensors = checkpoint->tensors();
+      const auto last = std::max_element(tensors.begin(), tensors.end(), [&](const TensorView& a, const TensorView& b) {
+        const auto end_of = [&](const TensorView& t) { return checkpoint->mapping_of(t) == &file ? t.data.data() + t.data.size() : nullptr; };
+        return end_of(a) < end_of(b);
+      });
+      if (last->name.find(".ffn.experts.") != std::string_view::npos && last->name.find("layers.") == 0 && last->data.size() > 200'000) path = file.path();
+    }
+  }
+  ASSERT_FALSE(path.empty());
+  const std::string content = read_file(path);
+  ASSERT_EQ(::truncate(path.c_str(), static_cast<off_t>(content.size() - 200'000)), 0);
+  const auto failed = runner.try_run(tokens_, 0, 200);
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code, Code::kCorruption);
+  EXPECT_EQ(failed.error().message, path + ": the file has become shorter since it was opened");
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);  // the same file: the model has it open
+    file << content;
+  }
+  runner.forget_state();
+  EXPECT_EQ(runner.run(tokens_, 0, 200), expected);
 }
 
 // What was used last is there the next time.
@@ -114,7 +149,7 @@ TEST_F(V41MemoryTest, LoadsAllButWhatIsReadOnDemand) {
   };
   EXPECT_LE(loaded(), others);
   EXPECT_GT(loaded(), others * 9 / 10);
-  EXPECT_LT(static_cast<uint64_t>(memory->resident_expert_bytes()), experts);
+  EXPECT_LT(static_cast<uint64_t>(memory->experts()->resident_bytes()), experts);
 
   const auto all = Safetensors::open(folder_).value();
   ASSERT_TRUE(load_tensors(*all, [](std::string_view) { return true; }, *workers));

@@ -77,6 +77,7 @@ struct V41Buffers {
   V41Array<bf16> engram8;                         // [rows, columns * dim]
   std::vector<int64_t> engram_ids;                // [rows, columns]: asked for ahead; only with V41Parts::memory
   std::vector<int32_t> wanted_experts;            // [experts]: likewise
+  std::vector<int32_t> turn_experts;              // likewise: those of the turn, in the order in which they are there
   V41Array<float> engram_out;                     // [rows, 5 d]
   V41Array<bf16> final16;                         // [logit rows, d]
   struct Scratch {                                // one a thread
@@ -170,7 +171,11 @@ class V41Step {
   int64_t choices_of(size_t expert) const { return b_.expert_first[expert + 1] - b_.expert_first[expert]; }
   int32_t end_of_turn(int32_t first_expert) const;
   void want_experts(int32_t layer, int32_t first_expert);
-  void hidden_units(int32_t layer, int32_t first_expert, int32_t end_expert, Team& team);
+  V41Expert expert_of(int32_t layer, size_t expert) const;
+  void hidden_unit_of(size_t expert, const V41Expert& w, int64_t unit, Team& team);
+  void shared_hidden_unit(int32_t layer, int64_t unit, Team& team);
+  void hidden_units(int32_t layer, Team& team);
+  void hidden_units_as_read(int32_t layer, int32_t end_expert, Team& team);
   void output_units(int32_t layer, int32_t first_expert, int32_t end_expert, Team& team);
 
   // Products whose outputs go through fp8 in blocks of 32 on their way to the next product are computed in units of 32 outputs by one
@@ -184,7 +189,7 @@ class V41Step {
   std::byte* kv_block(const V41Row& row, int32_t block) const {
     return arena_ + int64_t{sequence(row).block_table[static_cast<size_t>(block)]} * p_.layout.block_bytes();
   }
-  bool bounds_experts() const { return p_.memory != nullptr && p_.memory->bounds_experts(); }
+  bool bounds_experts() const { return p_.memory != nullptr && p_.memory->experts() != nullptr; }
   bool in_decoder(int32_t layer) const { return layer >= p_.config.narrowing_layer(); }
   int64_t num_rows() const { return static_cast<int64_t>(rows_.size()); }
 
