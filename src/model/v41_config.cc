@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <limits>
 #include <simdjson.h>
+#include <tuple>
 
 namespace deepinfer::model {
 namespace {
@@ -12,21 +13,26 @@ namespace {
 using simdjson::dom::element;
 using simdjson::dom::object;
 
-// One object of the file in which keys may have two spellings. Keeps the first error; later reads then do nothing.
+// One object of the file in which keys may have two spellings; a file that has both must mean the same by them. Keeps the first error; later
+// reads then do nothing.
 class Keys {
  public:
   Keys(object json, std::string path, std::string prefix, std::optional<Error>& error)
       : json_(json), path_(std::move(path)), prefix_(std::move(prefix)), error_(error) {}
 
-  // The value under the first of the names (separated by '|') that is there; null counts as absent.
-  std::optional<element> find(std::string_view names) const {
-    while (!names.empty()) {
-      const size_t bar = std::min(names.find('|'), names.size());
+  // The value under the names (separated by '|'); null counts as absent.
+  std::optional<element> find(std::string_view names) {
+    std::optional<element> found;
+    for (std::string_view rest = names; !rest.empty();) {
+      const size_t bar = std::min(rest.find('|'), rest.size());
       element value;
-      if (json_.at_key(names.substr(0, bar)).get(value) == simdjson::SUCCESS && !value.is_null()) return value;
-      names.remove_prefix(std::min(bar + 1, names.size()));
+      if (json_.at_key(rest.substr(0, bar)).get(value) == simdjson::SUCCESS && !value.is_null()) {
+        if (found && !same(*found, value)) fail(names, fmt::format("and {} contradict each other", rest.substr(0, bar)));
+        if (!found) found = value;
+      }
+      rest.remove_prefix(std::min(bar + 1, rest.size()));
     }
-    return std::nullopt;
+    return found;
   }
 
   template <class T>
@@ -90,6 +96,12 @@ class Keys {
   }
 
  private:
+  static bool same(element a, element b) {  // 16 and 16.0 are
+    double x = 0, y = 0;
+    if (a.get(x) == simdjson::SUCCESS && b.get(y) == simdjson::SUCCESS) return x == y;
+    return simdjson::minify(a) == simdjson::minify(b);
+  }
+
   object json_;
   std::string path_, prefix_;
   std::optional<Error>& error_;
@@ -123,7 +135,6 @@ void read_attention(Keys& k, V41Config& c) {
 void read_rope(Keys& k, V41Config& c, const std::string& path, std::optional<Error>& error) {
   k.real("rope_theta", c.rope_theta, 1, 1e12);
   k.real("compress_rope_theta", c.compress_rope_theta, 1, 1e12);
-  k.integer("max_position_embeddings|max_seq_len", c.max_position_embeddings, 1, V41Config::kMaxContext);
   const auto scaling = k.find("rope_scaling|rope_parameters");
   object json;
   if (scaling && scaling->get(json) == simdjson::SUCCESS) {
@@ -141,6 +152,11 @@ void read_rope(Keys& k, V41Config& c, const std::string& path, std::optional<Err
     k.real("beta_fast", c.rope_beta_fast, 1e-3, 1e6, std::optional<double>(32));
     k.real("beta_slow", c.rope_beta_slow, 1e-3, 1e6, std::optional<double>(1));
   }
+  // The released file of the official code has no length: there it is a limit of the run. What YaRN extends the model to is its own.
+  const double extended = c.rope_factor * c.rope_original_context;
+  std::optional<int32_t> by_rope;
+  if (extended >= 1 && extended <= V41Config::kMaxContext) by_rope = static_cast<int32_t>(extended);
+  k.integer("max_position_embeddings|max_seq_len", c.max_position_embeddings, 1, V41Config::kMaxContext, by_rope);
 }
 
 void read_experts(Keys& k, V41Config& c) {
@@ -331,9 +347,13 @@ Result<V41Config> v41_config_from_json(std::string_view config_json, const std::
   read_rope(keys, c, path, error);
   read_experts(keys, c);
   read_engram_and_draft(keys, c);
-  top.integer<TokenId>("image_token_id", c.image_token_id, 0, kInt32Max, -1);
-  top.integer<TokenId>("bos_token_id", c.bos_id, 0, kInt32Max, 0);
-  top.integer<TokenId>("eos_token_id", c.eos_id, 0, kInt32Max, 1);
+  // Beside text_config or inside it, as the file's writer likes.
+  for (const auto& [name, id, absent] : {std::tuple("image_token_id", &c.image_token_id, -1), {"bos_token_id", &c.bos_id, 0}, {"eos_token_id", &c.eos_id, 1}}) {
+    keys.integer<TokenId>(name, *id, 0, kInt32Max, absent);
+    const TokenId inside = *id;
+    top.integer<TokenId>(name, *id, 0, kInt32Max, inside);
+    if (*id != inside && keys.find(name)) top.fail(name, fmt::format("is {}, and {} in text_config", *id, inside));
+  }
   if (root.at_key("vision_config").get(vision) == simdjson::SUCCESS) {
     Keys vision_keys(vision, path, "vision_config.", error);
     c.vision = read_vision(vision_keys, true);

@@ -1,5 +1,6 @@
 #include "model/v41_config.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "read_file.h"
@@ -10,7 +11,7 @@ namespace {
 
 std::string tiny() { return read_file(DI_SOURCE_DIR "/tests/golden/v41-tiny/config.json"); }
 
-// The released model's values in the names of the official inference code.
+// The released model's values in the names of the official inference code; like its file it has neither a length nor norm_topk_prob.
 constexpr std::string_view kOfficial = R"({
  "vocab_size": 129280, "dim": 5120, "n_layers": 40, "n_heads": 64, "head_dim": 512, "rope_head_dim": 64, "q_lora_rank": 1280,
  "o_groups": 8, "o_lora_rank": 1024, "norm_eps": 1e-20, "window_size": 128,
@@ -18,8 +19,8 @@ constexpr std::string_view kOfficial = R"({
  "kv_source_layers": [2,8,14,20], "index_source_layers": [2,8,14,20,24,28,32,36], "candidate_source_layer": 20,
  "candidate_topk_blocks": 2048, "candidate_block_size": 8, "index_n_heads": 32, "index_head_dim": 128, "index_topk": 512,
  "rope_theta": 10000, "compress_rope_theta": 160000, "rope_factor": 16, "original_seq_len": 65536, "beta_fast": 32, "beta_slow": 1,
- "max_seq_len": 1048576, "n_routed_experts": 384, "n_shared_experts": 1, "n_activated_experts": 6, "moe_inter_dim": 2304,
- "score_func": "sqrtsoftplus", "norm_topk_prob": true, "route_scale": 1.5, "swiglu_limit": 10.0, "hc_mult": 4, "hc_sinkhorn_iters": 20,
+ "n_routed_experts": 384, "n_shared_experts": 1, "n_activated_experts": 6, "moe_inter_dim": 2304,
+ "score_func": "sqrtsoftplus", "route_scale": 1.5, "swiglu_limit": 10.0, "hc_mult": 4, "hc_sinkhorn_iters": 20,
  "hc_eps": 1e-6, "engram_layer_ids": [1,14], "engram_num_embeddings": [384006168,384016682], "engram_vocab_size": 16000000,
  "engram_max_ngram_size": 4, "engram_n_heads": 8, "engram_head_dim": 256, "engram_pad_id": 2, "engram_compressed_vocab_size": 99092,
  "n_mtp_layers": 3, "dspark_block_size": 5, "dspark_noise_token_id": 128799, "dspark_target_layer_ids": [37,38,39],
@@ -52,10 +53,33 @@ TEST(V41Config, RolesOfTheReleasedModel) {
     EXPECT_EQ(c.is_reindex(layer), layer == 24 || layer == 28 || layer == 32 || layer == 36) << layer;
     EXPECT_EQ(c.engram_index(layer), layer == 1 ? 0 : layer == 14 ? 1 : -1) << layer;
   }
+  EXPECT_EQ(c.max_position_embeddings, 1 << 20);
+  EXPECT_TRUE(c.norm_topk_prob);
   EXPECT_EQ(c.narrowing_layer(), 20);
   EXPECT_EQ(c.rows_after(2, 129), 64);
   EXPECT_EQ(c.rows_after(20, 129), 129);
   EXPECT_EQ(c.rows_after(0, 129), 0);
+}
+
+// Whoever converts a model may leave one spelling beside the other.
+TEST(V41Config, TwoSpellingsOfOneKeyMustAgree) {
+  const auto agree = v41_config_from_json(replaced(tiny(), "\"hidden_size\": 128,", "\"hidden_size\": 128, \"dim\": 128, \"n_layers\": 8, \"swiglu_limit\": 10,"), "c");
+  ASSERT_TRUE(agree) << agree.error().message;
+  for (const std::string_view other : {"\"dim\": 256", "\"norm_eps\": 1e-6", "\"kv_source_layers\": [1, 4]", "\"score_func\": \"softmax\""}) {
+    const auto config = v41_config_from_json(replaced(tiny(), "\"hidden_size\": 128,", fmt::format("\"hidden_size\": 128, {},", other)), "c");
+    ASSERT_FALSE(config) << other;
+    EXPECT_NE(config.error().message.find("contradict each other"), std::string::npos) << config.error().message;
+  }
+}
+
+TEST(V41Config, TokenIdsStandBesideTheTextConfigOrInside) {
+  const std::string inside = replaced(replaced(tiny(), " \"bos_token_id\": 0,\n \"eos_token_id\": 1,\n \"torch", " \"torch"), "\"eos_token_id\": 1", "\"eos_token_id\": 5");
+  const auto config = v41_config_from_json(inside, "c");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->eos_id, 5);
+  const auto both = v41_config_from_json(replaced(tiny(), "\"eos_token_id\": 1,\n \"torch", "\"eos_token_id\": 5,\n \"torch"), "c");
+  ASSERT_FALSE(both);
+  EXPECT_EQ(both.error().message, "c: eos_token_id is 5, and 1 in text_config");
 }
 
 TEST(V41Config, RefusesWhatDoesNotFit) {
