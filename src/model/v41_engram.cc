@@ -138,6 +138,11 @@ Result<EngramHash> EngramHash::create(const V41Config& config, std::vector<int32
   for (const int32_t id : token_map)
     if (id < 0 || id >= config.engram_compressed_vocab_size)
       return Error{Code::kCorruption, fmt::format("Engram token map holds {}, outside 0..{}", id, config.engram_compressed_vocab_size - 1)};
+  // Hashes of ids that were handed out otherwise are those of other tokens: a tokenizer of another release shows here and nowhere else.
+  const int32_t num_classes = 1 + *std::max_element(token_map.begin(), token_map.end());
+  if (num_classes != config.engram_compressed_vocab_size)
+    return Error{Code::kCorruption, fmt::format("Engram token map has {} compressed ids, engram_compressed_vocab_size is {}: it is not of the model's own tokenizer", num_classes,
+                                                config.engram_compressed_vocab_size)};
   EngramHash hash;
   hash.max_ngram_ = config.engram_max_ngram_size;
   hash.num_heads_ = config.engram_n_heads;

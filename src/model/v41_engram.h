@@ -23,7 +23,7 @@ class EngramHash {
   static constexpr int32_t kDead = -1;       // the compressed id of an image position: it and all before it count as padding
   static constexpr int32_t kMaxNgram = 8;    // bounds engram_max_ngram_size (v41_config.cc)
 
-  // token_map: compressed id of every token, below engram_compressed_vocab_size. Not looked at if the model has no Engram.
+  // token_map: compressed id of every token, engram_compressed_vocab_size different ones. Not looked at if the model has no Engram.
   // Errors: kCorruption (the map does not fit the config; table sizes are not the sums of the primes that the hash uses).
   static Result<EngramHash> create(const V41Config& config, std::vector<int32_t> token_map);
 

@@ -1,5 +1,6 @@
 #include "model/v41_engram.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <numeric>
 
@@ -75,6 +76,15 @@ TEST(EngramHash, RefusesTablesOfAnotherSize) {
   std::vector<int32_t> map = any_map(released());
   map[77] = 99092;
   EXPECT_FALSE(EngramHash::create(released(), map));
+}
+
+// Of a tokenizer with one token fewer, or with one more that folds into another.
+TEST(EngramHash, RefusesAMapWithFewerIdsThanTheConfigSays) {
+  std::vector<int32_t> map = any_map(released());
+  std::replace(map.begin(), map.end(), 99091, 0);
+  const auto hash = EngramHash::create(released(), map);
+  ASSERT_FALSE(hash);
+  EXPECT_EQ(hash.error().message, "Engram token map has 99091 compressed ids, engram_compressed_vocab_size is 99092: it is not of the model's own tokenizer");
 }
 
 }  // namespace
