@@ -25,21 +25,24 @@ int64_t first_bad(DType dtype, const std::byte* data, int64_t n, std::vector<flo
 
 }  // namespace
 
-Result<> check_values(const Checkpoint& checkpoint) {
+Result<> check_values(const Checkpoint& checkpoint, const TensorView& tensor) {
   std::vector<float> numbers;
-  for (const TensorView& tensor : checkpoint.tensors()) {
-    const DTypeInfo info = dtype_info(tensor.dtype);
-    const int64_t blocks = tensor.num_elements() / info.block_size, step = std::max<int64_t>(1, kChunkBytes / (4 * info.block_size));
-    for (int64_t block = 0; block < blocks; block += step) {
-      const int64_t count = std::min(step, blocks - block);
-      TensorView chunk = tensor;
-      chunk.data = tensor.data.subspan(static_cast<size_t>(block * info.block_bytes), static_cast<size_t>(count * info.block_bytes));
-      const int64_t bad = first_bad(tensor.dtype, chunk.data.data(), count * info.block_size, numbers);
-      checkpoint.release(chunk);
-      if (bad < count * info.block_size)
-        return Error{Code::kCorruption, fmt::format("{}: tensor {} is not finite at element {}", checkpoint.path(), tensor.name, block * info.block_size + bad)};
-    }
+  const DTypeInfo info = dtype_info(tensor.dtype);
+  const int64_t blocks = tensor.num_elements() / info.block_size, step = std::max<int64_t>(1, kChunkBytes / (4 * info.block_size));
+  for (int64_t block = 0; block < blocks; block += step) {
+    const int64_t count = std::min(step, blocks - block);
+    TensorView chunk = tensor;
+    chunk.data = tensor.data.subspan(static_cast<size_t>(block * info.block_bytes), static_cast<size_t>(count * info.block_bytes));
+    const int64_t bad = first_bad(tensor.dtype, chunk.data.data(), count * info.block_size, numbers);
+    checkpoint.release(chunk);
+    if (bad < count * info.block_size)
+      return Error{Code::kCorruption, fmt::format("{}: tensor {} is not finite at element {}", checkpoint.path(), tensor.name, block * info.block_size + bad)};
   }
+  return {};
+}
+
+Result<> check_values(const Checkpoint& checkpoint) {
+  for (const TensorView& tensor : checkpoint.tensors()) DI_TRY(check_values(checkpoint, tensor));
   return {};
 }
 

@@ -113,6 +113,40 @@ TEST_F(DamagedV41, NanScaleOfADenseMatrix) {
   expect_refused("tensor layers.1.attn.wo_a.scale holds a NaN for tile [1, 1]");
 }
 
+// A NaN never makes a step choose other rows or experts unseen: where it would, loading refuses it, and elsewhere the output is NaN.
+TEST_F(DamagedV41, NanInAnyTensorIsSeen) {
+  const auto good = Safetensors::open(folder_).value();
+  std::vector<std::pair<std::string, DType>> tensors;
+  for (const TensorView& t : good->tensors())
+    if (t.name.starts_with("layers.2.") || t.name.starts_with("layers.1.engram.") || t.name.starts_with("layers.1.attn.compressor.") || t.name.find('.') == t.name.rfind('.'))
+      tensors.emplace_back(t.name, t.dtype);
+  std::vector<TokenId> tokens;
+  for (int32_t i = 0; i < 64; ++i) tokens.push_back(i * 5 % 320);
+  int refused = 0, seen = 0;
+  for (const auto& [name, dtype] : tensors) {
+    if (dtype == DType::kI8 || dtype == DType::kF8_E8M0) continue;  // packed e2m1 has no NaN; of scales see the other tests
+    const std::string_view nan = dtype == DType::kF32 ? std::string_view("\0\0\xc0\x7f", 4) : dtype == DType::kBF16 ? "\xc0\x7f" : "\x7f";
+    const std::string shard = shard_of(name), whole = read_file(shard);
+    const auto [begin, end] = place_of(name);
+    std::string damaged = whole;
+    for (size_t at = begin; at < end; ++at) damaged[at] = nan[(at - begin) % nan.size()];
+    write_file(shard, damaged);
+    if (load(folder_)) {
+      const auto model = open_v41(folder_);
+      Runner runner(*model, 2);
+      const auto logits = runner.run(tokens, 0, 64);
+      EXPECT_TRUE(std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); })) << name;
+      ++seen;
+    } else {
+      expect_refused(fmt::format("tensor {} is not finite at element 0", name));
+      ++refused;
+    }
+    write_file(shard, whole);
+  }
+  EXPECT_GT(refused, 12);
+  EXPECT_GT(seen, 12);
+}
+
 // Those of experts and tables are too many to be read at the start: --verify finds them, and a step only computes NaN.
 TEST_F(DamagedV41, NanScaleOfAnExpertOrATableRow) {
   poke("layers.1.engram.embed.scale", 3, '\xff');
@@ -131,7 +165,7 @@ TEST_F(DamagedV41, NanScaleOfAnExpertOrATableRow) {
 
 // The forward pass with NaN everywhere: routers and indexers choose among numbers that do not compare, and stay within their arrays.
 TEST_F(DamagedV41, NanEverywhere) {
-  for (const char* name : {"embed.weight", "layers.0.ffn.gate.weight", "layers.1.attn.indexer.weights_proj.weight", "layers.2.hc_attn_fn"}) {
+  for (const char* name : {"embed.weight", "layers.0.ffn.gate.weight", "layers.1.attn.wkv.weight", "layers.2.hc_attn_fn"}) {
     const auto [begin, end] = place_of(name);
     std::string file = read_file(shard_of(name));
     std::fill(file.begin() + static_cast<std::ptrdiff_t>(begin), file.begin() + static_cast<std::ptrdiff_t>(end), '\xff');

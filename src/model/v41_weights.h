@@ -104,7 +104,9 @@ struct V41Weights {
   V41VisionWeights vision;          // if the config has vision
 };
 
-// Errors: kCorruption naming the file and the tensor: missing, of another shape or dtype, misaligned, with a NaN scale, or left over.
+// Reads scales, vectors and what selects: megabytes.
+// Errors: kCorruption naming the file and the tensor: missing, of another shape or dtype, misaligned, left over, or with a NaN that a step
+// would not show.
 Result<V41Weights> bind_v41(const Checkpoint& checkpoint, const V41Config& config);
 
 struct V41Tensor {
