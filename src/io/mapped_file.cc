@@ -15,7 +15,7 @@
 namespace deepinfer::io {
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would wait for its writer, for ever
   if (fd < 0) return system_error(path, errno);
   struct stat status{};
   if (::fstat(fd, &status) != 0) {

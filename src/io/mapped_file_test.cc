@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cstdio>
 #include <fstream>
@@ -34,6 +35,18 @@ TEST(MappedFile, ReadsWhatIsThere) {
   moved.release(moved.bytes().subspan(5, 7));  // no whole page: nothing happens
   EXPECT_EQ(text(moved.bytes()), content);
   std::remove(path.c_str());
+}
+
+TEST(MappedFile, RefusesWhatIsNoFileAtOnce) {
+  const std::string pipe = testing::TempDir() + "mapped_file_pipe";
+  std::remove(pipe.c_str());
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& path : {pipe, testing::TempDir(), std::string("/dev/zero")}) {
+    const auto file = MappedFile::open(path);
+    ASSERT_FALSE(file) << path;
+    EXPECT_EQ(file.error().message, path + ": not a regular file");
+  }
+  std::remove(pipe.c_str());
 }
 
 // Whole pages come and go as told, and the bytes are the same whenever they are read.
