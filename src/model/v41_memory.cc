@@ -50,8 +50,8 @@ Result<> V41Memory::add_tables(const V41Config& c, const Checkpoint& checkpoint,
   pages_per_position_ = columns * ((c.engram_head_dim - 1) / kPage + 2 + (c.engram_head_dim / 32 - 1) / kPage + 2);
   if (!bytes) return {};
   const int64_t capacity = std::min(static_cast<int64_t>(std::min<uint64_t>(*bytes, INT64_MAX)) / kPage, next_page);
-  const int64_t least = 2 * pages_per_position_ * static_cast<int64_t>(tables_.size());
-  if (capacity < std::min(least, next_page))
+  const int64_t least = std::min(2 * pages_per_position_ * static_cast<int64_t>(tables_.size()), next_page);
+  if (capacity < least)
     return Error{Code::kInvalidArgument, fmt::format("{} for the Engram tables is too little: {} is the least", format_size(*bytes), format_size(static_cast<uint64_t>(least * kPage)))};
   if (capacity > INT32_MAX) return {};  // more than 8 TiB
   pages_.emplace(static_cast<int32_t>(capacity));

@@ -7,8 +7,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "base/units.h"
 #include "model/load_tensors.h"
 #include "model/safetensors.h"
+#include "model/v41_engram.h"
 #include "model/v41_synth.h"
 #include "v41_folder.h"
 
@@ -170,6 +172,25 @@ TEST_F(V41MemoryTest, SaysWhatIsTooLittle) {
   EXPECT_NE(experts.error().message.find("too little: two of them need"), std::string::npos) << experts.error().message;
   EXPECT_FALSE(V41Memory::create(c, *checkpoint, {.engram_bytes = 4096}));
   EXPECT_EQ(V41Memory::create(c, *checkpoint, {}).value(), nullptr);  // small tables and no bound: nothing to do
+}
+
+// Whether the tables are larger than what a step may touch, or smaller.
+TEST_F(V41MemoryTest, TheLeastThatIsNamedIsTheLeast) {
+  for (const int64_t engram_vocab : {97, 20'000}) {
+    V41Config c = wide_config();
+    c.engram_vocab_size = engram_vocab;
+    c.engram_num_embeddings = EngramHash::table_rows(c);
+    const std::string folder = folder_ + "_least";
+    std::filesystem::remove_all(folder);
+    ASSERT_TRUE(write_v41_synth(folder, c, {.sparse = true}));
+    const auto checkpoint = Safetensors::open(folder).value();
+    uint64_t least = 0;
+    while (!V41Memory::create(c, *checkpoint, {.engram_bytes = least})) least += 4096;
+    const auto refused = V41Memory::create(c, *checkpoint, {.engram_bytes = least - 1});
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().message.find(": " + format_size(least) + " is the least"), std::string::npos) << refused.error().message << " " << least;
+    std::filesystem::remove_all(folder);
+  }
 }
 
 }  // namespace
