@@ -353,13 +353,18 @@ std::string v41_config_json(const V41Config& c) {
       c.bos_id, c.eos_id, c.image_token_id >= 0 ? fmt::format(R"("image_token_id":{},)", c.image_token_id) : "", c.vision ? vision_json(*c.vision) : "", text);
 }
 
-Result<> write_v41_synth(const std::string& folder, const V41Config& config, const V41SynthOptions& options) {
+Result<> write_v41_synth(const std::string& path, const V41Config& config, const V41SynthOptions& options) {
   constexpr int32_t kMinVocab = 256 + std::size(kHeadTokens) + std::size(kTailTokens);
   if (config.vocab_size < kMinVocab) return Error{Code::kInvalidArgument, fmt::format("a vocabulary below {} tokens", kMinVocab)};
+  const std::string folder = path.substr(0, path.find_last_not_of('/') + 1);  // "x/.part" would lie inside
   std::error_code error;
   if (fs::exists(folder, error)) return Error{Code::kInvalidArgument, fmt::format("{} is there already", folder)};
   const std::string temporary = folder + ".part";
-  if (!fs::create_directories(temporary, error) && error) return Error{Code::kIo, fmt::format("{}: {}", temporary, error.message())};
+  if (!fs::create_directories(temporary, error)) {
+    if (error) return Error{Code::kIo, fmt::format("{}: {}", temporary, error.message())};
+    // Its files would become part of this one.
+    return Error{Code::kInvalidArgument, fmt::format("{} is there already: a run that was interrupted left it", temporary)};
+  }
   const std::vector<V41Tensor> tensors = v41_tensors(config);
   uint64_t needed = 0;
   for (const V41Tensor& t : tensors) needed += static_cast<uint64_t>(t.num_bytes());

@@ -38,8 +38,8 @@ struct V41SynthOptions {
   bool sparse = false;  // all weights are zero and are holes in the files: what a shape holds and costs can be read, its speed not be measured
 };
 
-// Writes `folder`, which must not exist yet, under a temporary name and moves it into place when it is whole. Memory: one row of a
-// tensor at a time. Errors: kInvalidArgument (the folder is there), kIo.
-Result<> write_v41_synth(const std::string& folder, const V41Config& config, const V41SynthOptions& options);
+// Writes the folder `path`, which must not exist yet, under a temporary name and moves it into place when it is whole. Memory: one row of a
+// tensor at a time. Errors: kInvalidArgument (the folder or its .part is there), kIo.
+Result<> write_v41_synth(const std::string& path, const V41Config& config, const V41SynthOptions& options);
 
 }  // namespace deepinfer::model

@@ -130,6 +130,23 @@ TEST(V41SynthShape, SaysWhatCannotBe) {
   EXPECT_EQ(huge.error().code, Code::kResourceExhausted);
 }
 
+TEST(V41SynthFolder, WritesBesideTheFolderAndTakesUpNothing) {
+  namespace fs = std::filesystem;
+  const std::string folder = testing::TempDir() + "v41_synth_beside";
+  fs::remove_all(folder);
+  const V41Config c = v41_synth_shape("v4.1-tiny", {.layers = 3, .experts = 2}).value();
+  const auto files = [](const std::string& in) { return std::distance(fs::directory_iterator(in), fs::directory_iterator()); };
+  ASSERT_TRUE(write_v41_synth(folder + "//", c, {}));
+  EXPECT_EQ(files(folder), 5);  // config, tokenizer, token map, index, shard
+  EXPECT_FALSE(fs::exists(folder + ".part"));
+  fs::rename(folder, folder + ".part");
+  const auto again = write_v41_synth(folder, c, {});
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().message, folder + ".part is there already: a run that was interrupted left it");
+  EXPECT_EQ(files(folder + ".part"), 5);
+  fs::remove_all(folder + ".part");
+}
+
 // What synth writes as config.json says every value of the configuration.
 TEST(V41SynthShape, ConfigsReadBack) {
   for (const std::string_view name : v41_synth_names()) {
