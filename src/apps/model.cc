@@ -2,6 +2,7 @@
 // deepinfer model synth: a random model of a given shape, for benchmarks without a download.
 #include <cstdio>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <memory>
 
 #include "apps/commands.h"
@@ -43,6 +44,10 @@ int run_info(const InfoFlags& flags) {
   }
   Result<model::CheckpointInfo> info = model::read_checkpoint_info(flags.file);
   if (!info) return report(info.error());
+  const int64_t longest = info->v41 ? info->v41->max_position_embeddings : info->config ? info->config->max_context : 0;
+  for (const int64_t context : contexts)
+    if (longest > 0 && context > longest)
+      return report(Error{Code::kInvalidArgument, fmt::format("--context: {} tokens, but the model of {} has at most {}", context, flags.file, longest)});
   if (flags.verify) {
     const Result<model::ModelFile> file = model::open_model_file(flags.file);
     const Result<> finite = file ? model::check_values(file->checkpoint()) : Result<>(file.error());
