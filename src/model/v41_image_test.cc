@@ -192,6 +192,28 @@ TEST_P(ImagePrompts, LogitsMeetTheReferenceAndChunksChangeNothing) {
   EXPECT_NE(run(*model, blind, 64), logits);
 }
 
+// What the encoder makes of the pictures is what the reference put into the prompt: the rows around them bit for bit.
+TEST_P(ImagePrompts, RowsAreThoseOfTheReference) {
+  const Tiny tiny;
+  const Prompt prompt(tiny, GetParam());
+  const std::vector<std::string> names = std::string_view(GetParam()) == "prompt" ? std::vector<std::string>{"a"} : std::vector<std::string>{"b", "a"};
+  ASSERT_EQ(prompt.images.size(), names.size());
+  const V41ImageEncoder encoder(tiny.config, tiny.weights, default_isa());
+  const auto workers = Workers::create(2, false);
+  const auto hidden = static_cast<size_t>(tiny.config.hidden_size);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto rows = encode_in_pieces(encoder, to_bf16s(tiny.golden.floats(names[i] + ".patches")), tiny.plan(names[i]), *workers, 1e30);
+    const auto types = tiny.golden.integers(names[i] + ".types");
+    ASSERT_EQ(rows.size(), types.size() * hidden);
+    ASSERT_EQ(prompt.images[i].num_rows, static_cast<int32_t>(types.size()));
+    for (size_t at = 0; at < types.size(); ++at) {
+      std::vector<float> expected;
+      for (size_t j = 0; j < hidden; ++j) expected.push_back(to_f32(prompt.images[i].rows[at * hidden + j]));
+      EXPECT_LE(relative(std::span(rows).subspan(at * hidden, hidden), expected), types[at] == 1 ? 0.02 : 0) << names[i] << " " << at;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, ImagePrompts, ::testing::Values("prompt", "prompt2"));
 
 }  // namespace
