@@ -83,7 +83,6 @@ struct Check<'a> {
     label: &'a str,
     nested_id: Option<String>, // where a subschema has an identifier of its own
     pairs: usize,                  // of patterns that are held against each other
-    refs: Vec<(String, &'a Json)>, // schemas that refer to others, and where they are
     combined: Vec<(String, &'static str, &'a Json)>, // schemas that others belong to, by which keyword, and where they are
 }
 
@@ -94,9 +93,6 @@ impl<'a> Check<'a> {
             Json::Object(schema) => schema,
             _ => return Err(invalid(format!("{}: \"{at}\" is not a schema", self.name()))),
         };
-        if schema.contains_key("$ref") {
-            self.refs.push((at.to_owned(), value));
-        }
         if let Some(keyword) = ["allOf", "$ref", "anyOf", "oneOf"].into_iter().find(|keyword| schema.contains_key(*keyword)) {
             self.combined.push((at.to_owned(), keyword, value));
         }
@@ -151,6 +147,11 @@ impl<'a> Check<'a> {
     }
 }
 
+/// What a schema refers to; the form of references has been checked.
+fn target_of<'a>(root: &'a Json, schema: &Json) -> Option<&'a Json> {
+    schema.get("$ref").and_then(Json::as_str).and_then(|target| root.pointer(&target[1..]))
+}
+
 /// Whether a schema is, in the end, itself: by a reference, or as a part of what it is all of. No value is said by such a one. known: schemas that
 /// were looked through; true while one is.
 fn is_itself(root: &Json, schema: &Json, known: &mut HashMap<*const Json, bool>) -> bool {
@@ -160,8 +161,7 @@ fn is_itself(root: &Json, schema: &Json, known: &mut HashMap<*const Json, bool>)
     known.insert(schema, true);
     let parts = |keyword: &str| schema.get(keyword).and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
     let single = |keyword: &str| if parts(keyword).len() == 1 { parts(keyword) } else { &[] };
-    let target = schema.get("$ref").and_then(Json::as_str).and_then(|target| root.pointer(&target[1..]));
-    let found = target.into_iter().chain(parts("allOf")).chain(single("anyOf")).chain(single("oneOf")).any(|part| is_itself(root, part, known));
+    let found = target_of(root, schema).into_iter().chain(parts("allOf")).chain(single("anyOf")).chain(single("oneOf")).any(|part| is_itself(root, part, known));
     known.insert(schema, found);
     found
 }
@@ -205,8 +205,7 @@ impl<'a> Combinations<'a> {
         let list = |keyword: &str| map.get(keyword).and_then(Json::as_array).map(|parts| parts.iter().collect::<Vec<_>>()).unwrap_or_default();
         let parts = self.of_all(&list("allOf"))?;
         let mut all = self.both(&[vec![map]], &parts)?;
-        let target = map.get("$ref").and_then(Json::as_str).and_then(|target| self.root.pointer(&target[1..]));
-        if let Some(target) = target.filter(|target| !self.open.iter().any(|open| std::ptr::eq(*open, *target))) {
+        if let Some(target) = target_of(self.root, schema).filter(|target| !self.open.iter().any(|open| std::ptr::eq(*open, *target))) {
             self.open.push(target);
             let parts = self.of(target)?;
             self.open.pop();
@@ -286,17 +285,18 @@ pub struct Checked {
 
 impl Checked {
     pub fn new(schema: Json, label: String) -> Result<Checked, Failure> {
-        let mut check = Check { label: &label, nested_id: None, pairs: 0, refs: vec![], combined: vec![] };
+        let mut check = Check { label: &label, nested_id: None, pairs: 0, combined: vec![] };
         let size = schema.to_string().len();
         if size > MAX_SCHEMA_BYTES {
             return Err(invalid(format!("{}: {size} bytes; at most {MAX_SCHEMA_BYTES}", check.name())));
         }
         check.schema(&schema, "", 0)?;
-        if let (Some(at), false) = (&check.nested_id, check.refs.is_empty()) {
+        let mut refs = check.combined.iter().filter(|(_, _, found)| found.get("$ref").is_some()).peekable();
+        if let (Some(at), true) = (&check.nested_id, refs.peek().is_some()) {
             return Err(refused(&label, at, "$id", "a base of its own for references is not supported"));
         }
         let mut known = HashMap::new();
-        if let Some((at, _)) = check.refs.iter().find(|(_, found)| is_itself(&schema, found, &mut known)) {
+        if let Some((at, ..)) = refs.find(|(_, _, found)| is_itself(&schema, found, &mut known)) {
             return Err(refused(&label, at, "$ref", "it leads back to itself"));
         }
         let mut combinations = Combinations { root: &schema, left: MAX_STEPS, open: vec![] };
