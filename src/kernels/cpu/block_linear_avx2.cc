@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/block_linear_kernels.h"
+#include "kernels/cpu/block_linear_outputs.h"
 #include "kernels/cpu/float8_vec.h"
 
 namespace deepinfer::cpu {
@@ -22,7 +22,6 @@ using Floats = __m256;
 using Bytes = __m256i;  // or words
 
 constexpr int kFewGroup = 4;   // outputs taken together for few rows, and of a tile
-constexpr int kWideGroup = 8;  // outputs decoded together
 constexpr int kTileRows = 3;   // 12 sums; 4 registers for the rest
 constexpr int64_t kLeastRowBlock = 24, kRowBlock = 240;  // rows whose partial sums wait while chunks pass
 constexpr int64_t kCacheBytes = 384 << 10;               // of activations, in the L2 cache while weights pass
@@ -128,26 +127,6 @@ struct Bf16Format {
 DI_INLINE Fp8Format format_of(const Fp8Matrix&) { return {}; }
 DI_INLINE Fp4Format format_of(const Fp4Matrix&) { return {}; }
 DI_INLINE Bf16Format format_of(const Bf16Matrix&) { return {}; }
-DI_INLINE const uint8_t* codes_of(const Fp8Matrix& w) { return reinterpret_cast<const uint8_t*>(w.codes); }
-DI_INLINE const uint8_t* codes_of(const Fp4Matrix& w) { return w.codes; }
-DI_INLINE const uint8_t* codes_of(const Bf16Matrix& w) { return reinterpret_cast<const uint8_t*>(w.values); }
-
-// N outputs from n on: where their codes and scales lie. A missing output is the first once more.
-template <int N>
-struct Outputs {
-  const uint8_t* codes[N];
-  const e8m0* scales[N];
-  template <class Matrix>
-  DI_INLINE Outputs(const Matrix& w, int64_t n, int64_t outputs) {
-    using Format = decltype(format_of(w));
-    for (int64_t i = 0; i < N; ++i) {
-      const int64_t at = n + (i < outputs ? i : 0);
-      codes[i] = codes_of(w) + at * Format::bytes(w.cols);
-      scales[i] = nullptr;
-      if constexpr (Format::kSharedScales > 0) scales[i] = w.scales + at / Format::kSharedScales * (w.cols / 32);
-    }
-  }
-};
 
 // f(words, the place of their first input) for inputs [k, k + count) of an output; zeros after the last.
 template <class Format, class F>
@@ -282,7 +261,7 @@ void multiply_few(const Bf16Rows& x, const Matrix& w, int64_t begin, int64_t end
   bool in_range = true;
   for (int64_t n = begin; n < end; n += kFewGroup) {
     const int64_t outputs = std::min<int64_t>(end - n, kFewGroup);
-    const Outputs<kFewGroup> group(w, n, outputs);
+    const auto group = outputs_at<Format, kFewGroup>(w, n, outputs);
     if constexpr (kFp8) {
       if (n == begin || n % Format::kSharedScales == 0) in_range = scale_rows(spread, MR, group.scales[0], w.cols, ld, scaled);
     }
@@ -354,17 +333,6 @@ __attribute__((noinline)) void multiply_tile(const uint16_t* x, int64_t ld, cons
   each<MR * kFewGroup>([&](auto i) __attribute__((always_inline)) { Vec::store(sums + i * 8, sum[i]); });
 }
 
-// The codes of the next chunk, fetched piece by piece while the tiles of this one are multiplied.
-struct Upcoming {
-  const uint8_t* first;
-  int64_t row_bytes, bytes;  // between outputs; of each
-  DI_INLINE void fetch(int64_t piece, int64_t pieces) const {
-    const int64_t all = (bytes + 63) / 64 * kWideGroup;
-    for (int64_t line = all * piece / pieces; line < all * (piece + 1) / pieces; ++line)
-      _mm_prefetch(reinterpret_cast<const char*>(first) + line % kWideGroup * row_bytes + line / kWideGroup * 64, _MM_HINT_T0);
-  }
-};
-
 // Rows of activations that stay in the L2 cache while all weights pass.
 DI_INLINE int64_t rows_at_a_time(int64_t cols) { return std::clamp<int64_t>(kCacheBytes / (cols * 2) / kTileRows * kTileRows, kLeastRowBlock, kRowBlock); }
 
@@ -383,11 +351,11 @@ void multiply_many(const Bf16Rows& x, const Matrix& w, int64_t begin, int64_t en
     });
     for (int64_t n = begin; n < end; n += kWideGroup) {
       const int64_t outputs = std::min<int64_t>(end - n, kWideGroup);
-      const Outputs<kWideGroup> group(w, n, outputs);
+      const auto group = outputs_at<Format, kWideGroup>(w, n, outputs);
       for (int64_t k = 0; k < w.cols; k += kDepth) {
-        const int64_t count = std::min(w.cols - k, kDepth), next = k + kDepth < w.cols ? k + kDepth : 0;
+        const int64_t count = std::min(w.cols - k, kDepth);
         decode<Format>(group, k, count, chunk);
-        const Upcoming upcoming{codes_of(w) + Format::bytes((next > 0 ? n : n + kWideGroup) * w.cols + next), Format::bytes(w.cols), Format::bytes(std::min(w.cols - next, kDepth))};
+        const Upcoming upcoming = upcoming_after<Format>(w, n, k, kDepth);
         for (int64_t i = 0; i < rows; i += kTileRows) {
           upcoming.fetch(i / kTileRows, tiles);
           for (int64_t half = 0; half * kFewGroup < outputs; ++half) {
@@ -395,7 +363,7 @@ void multiply_many(const Bf16Rows& x, const Matrix& w, int64_t begin, int64_t en
             const auto tile = height == 3 ? multiply_tile<3> : height == 2 ? multiply_tile<2> : multiply_tile<1>;
             float* s = sums + (i * kWideGroup + half * kTileRows * kFewGroup) * 8;
             tile(words + i * ld + k, ld, chunk.weights[half * kFewGroup], padded<Format>(count), k == 0, s);
-            if (next > 0) continue;
+            if (k + kDepth < w.cols) continue;
             for (int64_t j = 0; j < height; ++j, s += kFewGroup * 8)
               store_outputs(out, row + i + j, n + half * kFewGroup, outputs - half * kFewGroup, Vec::load(s), Vec::load(s + 8), Vec::load(s + 16), Vec::load(s + 24));
           }

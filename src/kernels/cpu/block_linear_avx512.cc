@@ -198,7 +198,7 @@ __attribute__((noinline)) void unusual_outputs(const Bf16Rows& x, const Matrix& 
           _mm512_storeu_si512(weights, Decoder::one_block(codes + Decoder::bytes(k), &one));
           for (int64_t j = 0; j < 32; ++j) {
             const auto value = [](uint16_t bits) { return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(uint32_t{bits} << 16)))); };
-            sum += value(row_of(x, t)[k + j].bits) * (value(weights[j]) * scale);
+            sum += value(x.row(t)[k + j].bits) * (value(weights[j]) * scale);
           }
         }
       }
@@ -279,7 +279,7 @@ void multiply_few(const Bf16Rows& x, const Matrix& w, int64_t begin, int64_t end
   alignas(64) uint16_t prepared[kFp8 || kFp4 ? MR * kMaxProductCols : 1];
   const bf16 *rows[kDirectRows], *prepared_rows[kDirectRows];
   for (int i = 0; i < kDirectRows; ++i) {
-    rows[i] = row_of(x, i < MR ? i : 0);
+    rows[i] = x.row(i < MR ? i : 0);
     prepared_rows[i] = reinterpret_cast<const bf16*>(prepared + (i < MR ? i : 0) * w.cols);
   }
   if constexpr (kFp4) transpose_rows<MR>(rows, w.cols, prepared);

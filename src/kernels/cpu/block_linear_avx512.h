@@ -2,25 +2,18 @@
 // compiled for AVX-512 only (see vec.h).
 #pragma once
 
-#include "kernels/cpu/block_linear_kernels.h"
+#include "kernels/cpu/block_linear_outputs.h"
 #include "kernels/cpu/float8_vec.h"
 
 namespace deepinfer::cpu {
 namespace {
 
-constexpr int kWideGroup = 8;               // outputs taken together for many rows: the wider, the fewer reads of activations from the L2 cache
 constexpr int kTileRows = 3;                // 24 sums; 8 registers for the rest
 constexpr int64_t kRowBlock = 144;          // most rows whose partial sums wait while chunks pass
 constexpr int64_t kCacheBytes = 768 << 10;  // of activations, in the L2 cache while weights pass
 
 DI_INLINE __m512i load32(const void* p) { return _mm512_loadu_si512(p); }
 DI_INLINE __m512i load_first32(const void* p, int64_t count) { return _mm512_maskz_loadu_epi16(static_cast<__mmask32>((uint64_t{1} << count) - 1), p); }
-
-DI_INLINE const bf16* row_of(const Bf16Rows& x, int64_t r) { return x.values + (x.ids != nullptr ? x.ids[r] : r) * x.ld; }
-
-DI_INLINE const uint8_t* codes_of(const Fp8Matrix& w) { return reinterpret_cast<const uint8_t*>(w.codes); }
-DI_INLINE const uint8_t* codes_of(const Fp4Matrix& w) { return w.codes; }
-DI_INLINE const uint8_t* codes_of(const Bf16Matrix& w) { return reinterpret_cast<const uint8_t*>(w.values); }
 
 DI_INLINE __m128 round_bf16(__m128 x) {
   const __m128i bits = _mm_castps_si128(x), odd = _mm_and_si128(_mm_srli_epi32(bits, 16), _mm_set1_epi32(1));
@@ -37,17 +30,6 @@ DI_INLINE void store_outputs(const ProductOut& out, int64_t row, int64_t n, int6
 struct TileOut {
   const ProductOut& out;
   int64_t row, n, outputs;
-};
-
-// The codes of a chunk of kWideGroup rows, fetched piece by piece while the tiles of the chunk before it are multiplied.
-struct Upcoming {
-  const uint8_t* first;
-  int64_t row_bytes, bytes;  // between rows; of a row
-  DI_INLINE void fetch(int64_t piece, int64_t pieces) const {
-    const int64_t all = (bytes + 63) / 64 * kWideGroup;  // lines, line l being the l / kWideGroup th of row l % kWideGroup
-    for (int64_t l = all * piece / pieces; l < all * (piece + 1) / pieces; ++l)
-      _mm_prefetch(reinterpret_cast<const char*>(first) + l % kWideGroup * row_bytes + l / kWideGroup * 64, _MM_HINT_T0);
-  }
 };
 
 // Rows of activations that stay in the L2 cache while all weights pass.
@@ -96,7 +78,7 @@ DI_INLINE void multiply_tiles(const Bf16Rows& x, const Matrix& w, int64_t begin,
   for (int64_t row = 0; row < x.num_rows; row += block) {
     const int64_t rows = x.num_rows - row < block ? x.num_rows - row : block;
     const bf16* at[kRowBlock];
-    for (int64_t i = 0; i < rows; ++i) at[i] = row_of(x, row + i);
+    for (int64_t i = 0; i < rows; ++i) at[i] = x.row(row + i);
     for (int64_t n = begin; n < end; n += kWideGroup) {
       const int64_t outputs = end - n < kWideGroup ? end - n : kWideGroup;
       Group group;
@@ -104,9 +86,8 @@ DI_INLINE void multiply_tiles(const Bf16Rows& x, const Matrix& w, int64_t begin,
       for (int64_t k = 0; k < w.cols; k += kDepth) {
         const int64_t count = w.cols - k < kDepth ? w.cols - k : kDepth;
         Kernel::template decode<Format>(group, k, count, chunk);
-        const int64_t next = k + kDepth < w.cols ? k + kDepth : 0, tiles = (rows + kTileRows - 1) / kTileRows;
-        const Upcoming upcoming{codes_of(w) + Format::bytes((next > 0 ? n : n + kWideGroup) * w.cols + next), Format::bytes(w.cols),
-                                Format::bytes(w.cols - next < kDepth ? w.cols - next : kDepth)};
+        const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
+        const Upcoming upcoming = upcoming_after<Format>(w, n, k, kDepth);
         for (int64_t i = 0; i < rows; i += kTileRows) {
           upcoming.fetch(i / kTileRows, tiles);
           const bf16* x_at[kTileRows];

@@ -12,7 +12,6 @@
 namespace deepinfer::cpu {
 namespace {
 
-
 DI_INLINE __m512 even_of(__m512i words) { return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16)); }
 DI_INLINE __m512 odd_of(__m512i words) { return _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xffff0000u)))); }
 
@@ -115,24 +114,6 @@ struct Bf16Format {
 [[maybe_unused]] DI_INLINE Fp4Format format_of(const Fp4Matrix&) { return {}; }
 [[maybe_unused]] DI_INLINE Bf16Format format_of(const Bf16Matrix&) { return {}; }
 
-// N outputs from n on: where their codes and scales lie. A missing output is the first once more.
-template <int N>
-struct Outputs {
-  const uint8_t* codes[N];
-  const e8m0* scales[N];
-  Outputs() = default;
-  template <class Matrix>
-  DI_INLINE Outputs(const Matrix& w, int64_t n, int64_t outputs) {
-    using Format = decltype(format_of(w));
-    for (int64_t i = 0; i < N; ++i) {
-      const int64_t at = n + (i < outputs ? i : 0);
-      codes[i] = codes_of(w) + at * Format::bytes(w.cols);
-      scales[i] = nullptr;
-      if constexpr (Format::kSharedScales > 0) scales[i] = w.scales + at / Format::kSharedScales * (w.cols / 32);
-    }
-  }
-};
-
 // ---- few rows ----------------------------------------------------------------------------------------------------------------
 
 // Activations as blocks of floats, zeros after the last. out [MR][ld].
@@ -205,13 +186,13 @@ void multiply_few(const Bf16Rows& x, const Matrix& w, int64_t begin, int64_t end
   constexpr int N = MR <= 2 ? 8 : 4;
   alignas(64) float blocks[MR * kMaxProductCols];
   const bf16* rows[MR];
-  for (int i = 0; i < MR; ++i) rows[i] = row_of(x, i);
+  for (int i = 0; i < MR; ++i) rows[i] = x.row(i);
   const int64_t ld = (w.cols + 31) / 32 * 32, ahead = N * Format::bytes(w.cols);
   if constexpr (!kFp8) spread_rows<MR>(rows, w.cols, ld, blocks);
   bool in_range = true;
   for (int64_t n = begin; n < end; n += N) {
     const int64_t outputs = end - n < N ? end - n : N;
-    const Outputs<N> group(w, n, outputs);
+    const auto group = outputs_at<Format, N>(w, n, outputs);
     if constexpr (kFp8) {
       if (n == begin || n % Format::kSharedScales == 0) in_range = scale_rows<MR>(rows, group.scales[0], w.cols, ld, blocks);
       if (!in_range) {
@@ -286,7 +267,7 @@ void multiply_many(const Bf16Rows& x, const Matrix& w, int64_t begin, int64_t en
   using Format = decltype(format_of(w));
   using Wide = Outputs<kWideGroup>;
   multiply_tiles<F32Kernel, Format, Wide>(x, w, begin, end, out, [&](int64_t, int64_t n, int64_t outputs, Wide& group) __attribute__((always_inline)) {
-    group = Wide(w, n, outputs);
+    group = outputs_at<Format, kWideGroup>(w, n, outputs);
     return true;
   });
 }
