@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <limits>
 #include <map>
+#include <set>
 #include <simdjson.h>
 
 #include "golden_safetensors.h"
@@ -118,17 +119,28 @@ inline Tolerance tolerance(const std::string& file, const std::string& array) {
   return {same["max_abs"].get_double().value(), same["rel"].get_double().value()};
 }
 
-// Whole networks. The manifest's tolerances are twice what a few variants of the official code showed; another order of f32 sums flips
-// other bf16 bits, each of which moves its position and those that look at it by some hundredths, rarely by half a unit. So `rel` may
-// reach that of one unlucky selection, and the median over rows, which the faults listed in the golden's README move by .16 and more,
-// stays far below them. What is wrong in one operation shows in EveryOperationOnGoldenInputs.
+// Whole networks. A step rounds some ten thousand numbers a position, a few of which lie so near a tie that the last bit of an f32 sum decides; one that
+// falls the other way moves its position and those that look at it by some hundredths. With the sums of hyper-connections in double that
+// reaches half the positions of the arrays below, between the official code's own runs too; of all others the median is what the golden's README
+// says. What decides there, and that nothing else differs, is in OfficialOrder; what is wrong in one operation shows in EveryOperationOnGoldenInputs.
 inline void expect_within(std::span<const float> got, const std::string& file, const std::string& array) {
   static std::map<std::string, std::unique_ptr<GoldenFile>> files;
+  static const std::set<std::string> tied = {"17.logits", "64.logits", "enc.16.logits", "encdec.16.logits"};
   auto& golden = files[file];
   if (!golden) golden = std::make_unique<GoldenFile>(kTiny + "/" + file + ".safetensors");
   const auto expected = golden->floats(array);
-  EXPECT_LE(relative(got, expected), std::max(tolerance(file, array).rel, 0.025)) << file << " " << array;
-  EXPECT_LE(median_difference(got, expected, 320), expected.size() < 200 * 320 ? 0.08f : 0.2f) << file << " " << array;
+  const bool is_long = expected.size() >= 200 * 320;
+  EXPECT_LE(relative(got, expected), std::max(tolerance(file, array).rel, 0.0125)) << file << " " << array;
+  EXPECT_LE(median_difference(got, expected, 320), is_long ? 0.2f : tied.contains(array) ? 0.08f : 1e-3f) << file << " " << array;
+}
+
+// The rows of which a number differs by more than `most`.
+inline std::vector<int> rows_apart(std::span<const float> a, std::span<const float> b, size_t width, float most) {
+  EXPECT_EQ(a.size(), b.size());
+  std::vector<int> rows;
+  for (size_t r = 0; (r + 1) * width <= std::min(a.size(), b.size()); ++r)
+    if (!(max_difference(a.subspan(r * width, width), b.subspan(r * width, width)) <= most)) rows.push_back(static_cast<int>(r));
+  return rows;
 }
 
 class Recorder : public V41Observer {
@@ -136,12 +148,13 @@ class Recorder : public V41Observer {
   void floats(std::string_view name, int32_t layer, int64_t rows, int64_t width, float* data) override {
     const std::string at = key(name, layer);
     floats_[at].assign(data, data + rows * width);
-    if (feed_ != nullptr && (name == "attn_in" || name == "ffn_in")) std::ranges::copy(feed_->floats(at), data);
+    static const std::set<std::string_view> passed_on = {"attn_in", "attn_out", "ffn_in", "ffn_out", "X_engram", "X", "pre"};
+    if (feed_ != nullptr && passed_on.contains(name)) std::ranges::copy(feed_->floats(at), data);
   }
   void integers(std::string_view name, int32_t layer, int64_t rows, int64_t width, const int32_t* data) override {
     integers_[key(name, layer)].assign(data, data + rows * width);
   }
-  void feed(const GoldenFile* golden) { feed_ = golden; }  // the golden inputs replace those of the sublayers
+  void feed(const GoldenFile* golden) { feed_ = golden; }  // the golden's numbers replace what sublayers pass on
   static std::string key(std::string_view name, int32_t layer) { return std::string(name) + "." + std::to_string(layer); }
   std::map<std::string, std::vector<float>> floats_;
   std::map<std::string, std::vector<int64_t>> integers_;

@@ -276,6 +276,7 @@ void V41Step::enter_sublayer(std::string_view name, int32_t layer, const HyperWe
   for (int64_t r = begin; r < end; ++r) enter_row(r, norm);
   weigh_streams(hyper, begin, end);
   observe(name == "attn_in" ? "hc.attn" : "hc.ffn", layer, sizeof(HyperCoefficients) / sizeof(float), reinterpret_cast<float*>(b_.coefficients.data()), team);
+  pass_mix_on(begin, end);
   observe(name, layer, d, b_.x.data(), team);
   round_rows(begin, end);
   team.barrier();
@@ -302,8 +303,12 @@ void V41Step::weigh_streams(const HyperWeights& hyper, int64_t begin, int64_t en
   for (int64_t r = begin; r < end; ++r) {
     HyperCoefficients& coefficients = b_.coefficients[static_cast<size_t>(r)];
     hyper_coefficients(hyper_params(), hyper, b_.streams.data() + r * kHyperStreams * p_.config.hidden_size, b_.hyper_dots.data() + r * kHyperDots, coefficients, p_.isa);
-    std::copy_n(coefficients.pre, kHyperStreams, b_.pre.data() + r * kHyperStreams);
   }
+}
+
+// The next sublayer mixes the streams by the coefficients of this one.
+void V41Step::pass_mix_on(int64_t begin, int64_t end) {
+  for (int64_t r = begin; r < end; ++r) std::copy_n(b_.coefficients[static_cast<size_t>(r)].pre, kHyperStreams, b_.pre.data() + r * kHyperStreams);
 }
 
 // enter_sublayer() where threads share rows. The coefficients are wanted when the sublayer ends, and cost one thread some time: they are left
@@ -328,7 +333,9 @@ void V41Step::enter_shared_rows(const HyperWeights& hyper, const bf16* norm, Tea
 
 // The coefficients that enter_shared_rows() left. row: one that no other thread takes, or none.
 void V41Step::weigh_shared_row(const HyperWeights& hyper, int64_t row, Team& team) {
-  if (shares_rows(team) && observer_ == nullptr && row < num_rows()) weigh_streams(hyper, row, row + 1);
+  if (!shares_rows(team) || observer_ != nullptr || row >= num_rows()) return;
+  weigh_streams(hyper, row, row + 1);
+  pass_mix_on(row, row + 1);
 }
 
 // Adds the sublayer's output to the streams. No barrier at the end: what follows reads only streams of the thread's own rows.

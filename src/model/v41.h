@@ -18,8 +18,8 @@
 namespace deepinfer::model {
 
 // Sees what a step computes, for comparison with the goldens: names as there ("attn_in", "X", …), layer -1 for what belongs to none. Called
-// by one thread at a time, between barriers. rows: the step's rows that the array has, in order. It may write into "attn_in" and "ffn_in", the inputs of the sublayers,
-// so that one operation can be judged without the noise of those before it.
+// by one thread at a time, between barriers. rows: the step's rows that the array has, in order. It may write into the floats that sublayers pass on ("attn_in",
+// "attn_out", "ffn_in", "ffn_out", "X_engram", "X", "pre", "hc.attn", "hc.ffn"), so that one operation can be judged without the noise of those before it.
 class V41Observer {
  public:
   virtual ~V41Observer() = default;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "model/v41_image_encoder.h"
+#include "v41_official_order.h"
 #include "v41_tiny.h"
 
 namespace deepinfer::model {
@@ -179,11 +180,18 @@ TEST_P(ImagePrompts, LogitsMeetTheReferenceAndChunksChangeNothing) {
     worst.push_back(w);
   }
   // Exact, pictures included, up to the first bf16 number that falls the other way near a tie (one of a picture's rows in `prompt`, the last row in
-  // `prompt2`); all that look back at it move by some hundredths. The faults that the golden's README tells of move the median by .16 and more.
+  // `prompt2`); all that look back at it move by some hundredths. The official order of sums in hyper-connections takes the golden's side in both.
   const auto first_flip = std::find_if(worst.begin(), worst.end(), [](double w) { return w > 1e-5; });
   EXPECT_GE(first_flip - worst.begin(), static_cast<ptrdiff_t>(worst.size() / 2));
   std::nth_element(worst.begin(), worst.begin() + static_cast<ptrdiff_t>(worst.size() / 2), worst.end());
   EXPECT_LE(worst[worst.size() / 2], 0.1);
+  OfficialOrder order;
+  model->observe(&order);
+  const auto official = run(*model, prompt, prompt.tokens.size());
+  if (falls_as_measured(default_isa())) {
+    EXPECT_LE(max_difference(official, prompt.logits), 1e-5f);
+  }
+  model->observe(nullptr);
   for (const size_t chunk : {size_t{1}, size_t{3}, size_t{8}}) EXPECT_EQ(run(*model, prompt, chunk), logits) << chunk;  // a picture crosses chunks and windows
 
   // Without its pictures the same ids mean something else.

@@ -128,6 +128,7 @@ class V41Step {
   void enter_row(int64_t row, const bf16* norm);
   void round_rows(int64_t begin, int64_t end);
   void weigh_streams(const HyperWeights& hyper, int64_t begin, int64_t end);
+  void pass_mix_on(int64_t begin, int64_t end);
   void weigh_shared_row(const HyperWeights& hyper, int64_t row, Team& team);
   void leave_sublayer(Team& team);
   HyperParams hyper_params() const { return {p_.config.hidden_size, p_.config.rms_norm_eps, p_.config.hc_eps, p_.config.hc_sinkhorn_iters}; }

@@ -8,11 +8,10 @@
 
 #include "model/safetensors.h"
 #include "read_file.h"
+#include "v41_tiny.h"
 
 namespace deepinfer::model {
 namespace {
-
-const std::string kTiny = DI_SOURCE_DIR "/tests/golden/v41-tiny";
 
 V41Config tiny_config() { return v41_config_from_json(read_file(kTiny + "/config.json"), "config.json").value(); }
 

@@ -41,9 +41,9 @@ DI_INLINE float chained_sum(int64_t n, Term term) {
   return Vec::sum(sum[0]);
 }
 
-// Of bf16 numbers, whose squares are exact. What a norm makes of them lies near a tie of its rounding more often than chance has it (they and its
-// weights have few digits), and there the last bit of this sum decides: it has the order of the official code's library on every instruction
-// set, 32 partial sums over every 32nd number, added to eight, then one after the other.
+// Of bf16 numbers, whose squares are exact. One in some ten thousand of the numbers that a norm makes lies so near a tie of its rounding that the last bit
+// of this sum decides: it has the order of the official code's library on every instruction set, 32 partial sums over every 32nd number,
+// added to eight, then one after the other.
 float sum_of_squares_impl(const float* v, int64_t n) {
   constexpr int kVectors = 32 / Vec::kLanes;
   Vec::F sum[kVectors];
