@@ -7,7 +7,7 @@
 
 namespace deepinfer {
 
-constexpr int kPatienceMs = 60'000;
+constexpr int kPatienceMs = 600'000;
 
 // Whether the condition came true.
 template <class Condition>

@@ -442,11 +442,11 @@ TEST(StoreFaults, InTheBackgroundItWritesAndFetches) {
   for (const BlockKey& key : chain) world.publish(key);
   ASSERT_TRUE(world.wait_known(chain, 30));
   Waiter waiter;
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(waiter.take(*world.store->fetch({}, chain, waiter.wake()), chain, std::chrono::seconds(60)), 30u);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(waiter.take(*world.store->fetch({}, chain, waiter.wake()), chain, std::chrono::milliseconds(kPatienceMs)), 30u);
   EXPECT_GT(world.store->find(chain).bytes_per_s, 0.0);
   world.store.reset();
   world.open();
-  EXPECT_EQ(waiter.take(*world.store->fetch({}, chain, waiter.wake()), chain, std::chrono::seconds(60)), 30u);
+  EXPECT_EQ(waiter.take(*world.store->fetch({}, chain, waiter.wake()), chain, std::chrono::milliseconds(kPatienceMs)), 30u);
 }
 
 TEST(StoreFaults, AFlushWaitsForAllThatWasPublished) {
@@ -545,11 +545,11 @@ TEST(StoreFaults, AReadThatNeverReturnsIsLateAndHoldsNobodyUp) {
   EXPECT_EQ(waiter.take(*hung, chain, std::chrono::milliseconds(50)), 0u);
   EXPECT_EQ(world.missed(CacheMiss::kLate), 4u);
   Waiter second;
-  EXPECT_EQ(second.take(*world.store->fetch({}, other, second.wake()), other, std::chrono::seconds(60)), 4u) << "the other thread serves";
+  EXPECT_EQ(second.take(*world.store->fetch({}, other, second.wake()), other, std::chrono::milliseconds(kPatienceMs)), 4u) << "the other thread serves";
   EXPECT_TRUE(world.publish(chain_of(3, 1)[0])) << "and writing goes on";
   ASSERT_TRUE(world.wait_known(chain_of(3, 1), 1));
   gate.open();
-  EXPECT_EQ(second.take(*world.store->fetch({}, chain, second.wake()), chain, std::chrono::seconds(60)), 4u) << "it came back";
+  EXPECT_EQ(second.take(*world.store->fetch({}, chain, second.wake()), chain, std::chrono::milliseconds(kPatienceMs)), 4u) << "it came back";
 }
 
 // When all threads are held the store knows nothing and says so, until one comes back.
@@ -582,7 +582,7 @@ TEST(StoreFaults, ReadsThatAllHangTurnItOff) {
   EXPECT_TRUE(world.wait_known(chain, 4));
   EXPECT_FALSE(world.store->stats().reads_off);
   EXPECT_EQ(world.log.size(), 2u);
-  EXPECT_EQ(waiter.take(*one, chain, std::chrono::seconds(60)), 4u);
+  EXPECT_EQ(waiter.take(*one, chain, std::chrono::milliseconds(kPatienceMs)), 4u);
 }
 
 // What a request has matched is in use from then on: room for what is stored meanwhile is made elsewhere.
@@ -615,7 +615,7 @@ TEST(StoreFaults, WhatIsBeingFetchedIsNotEvicted) {
   }
   EXPECT_GT(world.store->stats().evicted_segments, 20u);
   gate.open();
-  EXPECT_EQ(waiter.take(*fetch, old, std::chrono::seconds(60)), 30u);
+  EXPECT_EQ(waiter.take(*fetch, old, std::chrono::milliseconds(kPatienceMs)), 30u);
 }
 
 TEST(StoreFaults, ASlowConsumerBoundsWhatIsRead) {

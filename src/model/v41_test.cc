@@ -79,7 +79,7 @@ class FedInOfficialOrder : public Recorder {
   OfficialOrder order_;
 };
 
-// The sharp test: every operation on the golden's own input, so that a fault cannot hide in the noise of those before it. All 334,000 bf16
+// The sharp test: every operation on the golden's own input, so that a fault cannot hide in the noise of those before it. All bf16
 // numbers of the run are those of the official code, and all bytes that caches keep.
 class V41Isa : public testing::TestWithParam<Isa> {};
 INSTANTIATE_TEST_SUITE_P(Isas, V41Isa, testing::ValuesIn(available_isas().begin(), available_isas().end()),

@@ -32,9 +32,9 @@ class ChatTest(unittest.TestCase):
     def type(self, text):
         os.write(self.terminal, text.encode())
 
-    def wait_for(self, text, timeout=30):
+    def wait_for(self, text):
         """Reads until `text` came since the last wait."""
-        deadline = time.time() + timeout
+        deadline = time.time() + e2e.PATIENCE_S
         while text.encode() not in self.output:
             if time.time() > deadline:
                 self.fail("no %r in %r" % (text, self.output[-2000:]))

@@ -134,7 +134,7 @@ class TextTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as parent:
             folder = os.path.join(parent, "slice")
             self.assertEqual(e2e.run("model", "synth", folder, "--shape", "v4.1-tiny", "--layers", "4").returncode, 0)
-            result = e2e.run("bench", folder, "--expert-memory", "200KiB", "--only", "prefill 512", "--rounds", "1", "--json", "--threads", "1", timeout=120)
+            result = e2e.run("bench", folder, "--expert-memory", "200KiB", "--only", "prefill 512", "--rounds", "1", "--json", "--threads", "1")
             if "Invalid argument" in result.stderr:
                 self.skipTest("no direct reads on this file system")
             self.assertEqual(result.returncode, 0, result.stderr)
@@ -145,7 +145,7 @@ class TextTest(unittest.TestCase):
     def test_bench_cache_prints_json(self):
         with tempfile.TemporaryDirectory() as folder:
             result = e2e.run("bench", "cache", folder, "--size", "8MiB", "--blocks", "2000", "--rounds", "2", "--model", e2e.TINY, "--tokens", "200",
-                             "--threads", "1", "--json", timeout=120)
+                             "--threads", "1", "--json")
             self.assertEqual(result.returncode, 0, result.stderr)
             report = json.loads(result.stdout)
             self.assertEqual(report["start"]["blocks"], 2000)
@@ -157,7 +157,7 @@ class TextTest(unittest.TestCase):
             self.assertEqual(os.listdir(folder), [])
 
     def test_bench_prints_json(self):
-        result = e2e.run("bench", e2e.TINY, "--only", "prefill 512", "--rounds", "1", "--json", timeout=120)
+        result = e2e.run("bench", e2e.TINY, "--only", "prefill 512", "--rounds", "1", "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         report = json.loads(result.stdout)
         self.assertEqual(report["cases"][0]["case"], "prefill 512")

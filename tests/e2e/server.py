@@ -14,16 +14,16 @@ SOURCE = os.environ["DEEPINFER_SOURCE"]
 TINY = os.path.join(SOURCE, "tests/golden/dense/tiny-qwen3/tiny-qwen3-Q8_0.gguf")
 NANO = os.path.join(SOURCE, "models/nano")
 SMOLLM2 = os.path.join(os.environ.get("DEEPINFER_TEST_MODELS", os.path.expanduser("~/.cache/deepinfer/models")), "smollm2-135m-instruct-q4_1.gguf")
-START_TIMEOUT_S = 60
+PATIENCE_S = 600  # only what hangs takes so long, on however slow a machine
 
 
 def needs(path):
     return unittest.skipUnless(os.path.exists(path), "absent: " + os.path.basename(path))
 
 
-def run(*arguments, stdin="", timeout=60, environment=None):
+def run(*arguments, stdin="", environment=None):
     """Runs a subcommand to its end."""
-    return subprocess.run([BINARY, *arguments], input=stdin, capture_output=True, text=True, timeout=timeout,
+    return subprocess.run([BINARY, *arguments], input=stdin, capture_output=True, text=True, timeout=PATIENCE_S,
                           env={**os.environ, **(environment or {})})
 
 
@@ -36,7 +36,7 @@ class Server:
         ready = threading.Event()
         self.reader = threading.Thread(target=self._read, args=(ready,), daemon=True)
         self.reader.start()
-        if not ready.wait(START_TIMEOUT_S) or self.port is None:
+        if not ready.wait(PATIENCE_S) or self.port is None:
             self.process.kill()
             raise AssertionError("the server did not start: " + "".join(self.lines))
 
@@ -49,8 +49,8 @@ class Server:
                 ready.set()
         ready.set()
 
-    def connect(self, timeout=60):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
 
     def get(self, path):
         with contextlib.closing(self.connect()) as connection:
@@ -86,12 +86,12 @@ class Server:
         with open("/proc/%d/status" % self.process.pid) as f:
             return int(re.search(r"VmRSS:\s+(\d+) kB", f.read()).group(1)) * 1024
 
-    def end(self, timeout=30):
+    def end(self):
         """SIGTERM, and the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(timeout)
+            return self.process.wait(PATIENCE_S)
         finally:
             self.process.kill()
             self.process.wait()

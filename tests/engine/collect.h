@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/inference.h"
+#include "eventually.h"
 
 namespace deepinfer::engine {
 
@@ -58,11 +59,11 @@ class Collect final : public EventSink {
   // False after a minute: a test then fails instead of hanging.
   bool wait() {
     std::unique_lock lock(mu_);
-    return changed_.wait_for(lock, std::chrono::minutes(1), [&] { return all_finished(); });
+    return changed_.wait_for(lock, std::chrono::milliseconds(kPatienceMs), [&] { return all_finished(); });
   }
   bool wait_for_end(size_t choice) {
     std::unique_lock lock(mu_);
-    return changed_.wait_for(lock, std::chrono::minutes(1), [&] { return choices[choice].finished.has_value(); });
+    return changed_.wait_for(lock, std::chrono::milliseconds(kPatienceMs), [&] { return choices[choice].finished.has_value(); });
   }
   int64_t count() {
     std::lock_guard lock(mu_);
@@ -70,7 +71,7 @@ class Collect final : public EventSink {
   }
   bool wait_for_events(int64_t count) {  // or the end
     std::unique_lock lock(mu_);
-    return changed_.wait_for(lock, std::chrono::minutes(1), [&] { return num_events >= count || all_finished(); });
+    return changed_.wait_for(lock, std::chrono::milliseconds(kPatienceMs), [&] { return num_events >= count || all_finished(); });
   }
 
   std::vector<ChoiceResult> choices;

@@ -55,12 +55,12 @@ def server(request):
 
 @pytest.fixture(scope="session")
 def client(server):
-    return openai.OpenAI(base_url=server.url + "/v1", api_key="unused", max_retries=0, timeout=120)
+    return openai.OpenAI(base_url=server.url + "/v1", api_key="unused", max_retries=0, timeout=600)
 
 
 @pytest.fixture(scope="session")
 def claude(server):
-    return anthropic.Anthropic(base_url=server.url, api_key="unused", max_retries=0, timeout=120)
+    return anthropic.Anthropic(base_url=server.url, api_key="unused", max_retries=0, timeout=600)
 
 
 @pytest.fixture(scope="session")
@@ -79,7 +79,7 @@ def scripted(model):
 def keeper(request, server):
     """A client of a server that keeps responses."""
     live = Live(request.config.getoption("--server-command") + " --keep")
-    yield openai.OpenAI(base_url=live.url + "/v1", api_key="unused", max_retries=0, timeout=120)
+    yield openai.OpenAI(base_url=live.url + "/v1", api_key="unused", max_retries=0, timeout=600)
     live.stop()
 
 

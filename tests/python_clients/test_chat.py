@@ -153,7 +153,7 @@ def test_other_errors(client, model):
 
 def test_async_clients_in_parallel(server, model):
     async def run():
-        async with openai.AsyncOpenAI(base_url=server.url + "/v1", api_key="unused", max_retries=0, timeout=120) as client:
+        async with openai.AsyncOpenAI(base_url=server.url + "/v1", api_key="unused", max_retries=0, timeout=600) as client:
             answers = await asyncio.gather(*[
                 client.chat.completions.create(model=model, messages=USER, max_tokens=16, temperature=0) for _ in range(8)])
         return {a.choices[0].message.content for a in answers}
