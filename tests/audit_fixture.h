@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "recipe/dialect.h"
+#include "temp_folder.h"
 #include "trace/report.h"
 #include "trace/request_body.h"
 #include "trace_log.h"
@@ -19,7 +20,7 @@ class AuditFixture : public testing::Test {
     auto made = recipe::make_dialect_renderer(recipe::Dialect::kV4, tokenizer_);
     EXPECT_TRUE(made) << (made ? "" : made.error().message);
     renderer_ = std::move(made).value();
-    folder_ = testing::TempDir() + "audit_" + testing::UnitTest::GetInstance()->current_test_info()->name();
+    folder_ = temp_folder() + "audit_" + testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
   }

@@ -116,6 +116,13 @@ def check_text(path, text):
                 yield number, "%s (%s)" % (why, word)
 
 
+def check_temporary(path, text):
+    """Tests run side by side as processes, so that a fixed name in a folder of all is another test's too."""
+    word = "testing::" + "TempDir"
+    if path != "tests/temp_folder.h" and word in text:
+        yield text.count("\n", 0, text.index(word)) + 1, "%s is a folder that tests share: temp_folder.h" % word
+
+
 def check_registered(path, text, registered):
     """unittest classes of tests/e2e run only if a CMakeLists.txt names them."""
     module = re.fullmatch(r"tests/e2e/(\w+_test)\.py", path)
@@ -128,6 +135,7 @@ def check_registered(path, text, registered):
 def check_file(path, text, table, registered):
     yield from check_name(path)
     yield from check_text(path, text)
+    yield from check_temporary(path, text)
     yield from check_registered(path, text, registered)
     if path.startswith("src/") and path.endswith((".h", ".cc", ".inc")):
         yield from check_includes(path, text, table)
@@ -185,6 +193,7 @@ def self_test():
         ("src/core/a.h", good + "int x; \n", "trailing"),
         ("src/core/a.h", good + "\tint x;\n", "tab"),
         ("src/core/a.h", good + "// see /" + "work/x\n", "one machine"),
+        ("src/core/a_test.cc", good + "auto x = testing::" + "TempDir();\n", "temp_folder.h"),
         ("README.md", "no newline", "newline"),
         ("README.md", "text\n\n", "empty lines"),
         ("tests/e2e/a_test.py", "class OtherTest(unittest.TestCase):\n", "never runs"),

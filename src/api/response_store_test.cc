@@ -6,6 +6,8 @@
 #include <fstream>
 #include <thread>
 
+#include "temp_folder.h"
+
 namespace deepinfer::api {
 namespace {
 
@@ -13,7 +15,7 @@ constexpr int64_t kNow = 1'700'000'000;
 
 class ResponseStoreTest : public testing::Test {
  protected:
-  ResponseStoreTest() : path_(testing::TempDir() + "/responses-" + testing::UnitTest::GetInstance()->current_test_info()->name() + ".db") { clear(); }
+  ResponseStoreTest() : path_(temp_folder() + "responses-" + testing::UnitTest::GetInstance()->current_test_info()->name() + ".db") { clear(); }
   ~ResponseStoreTest() override { clear(); }
   void clear() const {
     for (const char* end : {"", "-wal", "-shm"}) std::filesystem::remove(path_ + end);

@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 #include <string>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "io/memory_disk.h"
+#include "temp_folder.h"
 
 namespace deepinfer::apps {
 namespace {
@@ -32,7 +32,7 @@ class Digests : public testing::Test {
     return out ? *out : "";
   }
 
-  const fs::path folder = fs::path(testing::TempDir()) / ("cache_flags_test_" + std::to_string(getpid()));
+  const fs::path folder = fs::path(temp_folder()) / "cache_flags";
   io::MemoryDisk disk;
 };
 

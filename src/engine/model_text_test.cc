@@ -4,6 +4,8 @@
 #include <fstream>
 #include <gtest/gtest.h>
 
+#include "temp_folder.h"
+
 namespace deepinfer::engine {
 namespace {
 
@@ -13,7 +15,7 @@ namespace fs = std::filesystem;
 class ModelTextFolder : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / testing::UnitTest::GetInstance()->current_test_info()->name();
+    folder_ = fs::path(temp_folder()) / testing::UnitTest::GetInstance()->current_test_info()->name();
     fs::remove_all(folder_);
     fs::copy(fs::path(DI_SOURCE_DIR) / "tests/golden/dense/tiny-qwen3/f32", folder_);
     fs::remove(folder_ / "chat_template.jinja");

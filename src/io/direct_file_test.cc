@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "temp_folder.h"
+
 namespace deepinfer::io {
 namespace {
 
@@ -30,7 +32,7 @@ class DirectFileTest : public testing::TestWithParam<DirectFile::Way> {
   }
   void TearDown() override { std::remove(path_.c_str()); }
 
-  std::string path_ = testing::TempDir() + "direct_file", content_;
+  std::string path_ = temp_folder() + "direct_file", content_;
 };
 
 TEST_P(DirectFileTest, ReadsPagesAndTheEnd) {

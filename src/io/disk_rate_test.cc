@@ -6,11 +6,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "temp_folder.h"
+
 namespace deepinfer::io {
 namespace {
 
 TEST(DiskRate, ReadsTheWholeFile) {
-  const std::string path = testing::TempDir() + "disk_rate";
+  const std::string path = temp_folder() + "disk_rate";
   std::ofstream(path, std::ios::binary) << std::string(9'000'001, 'x');
   const int fd = ::open(path.c_str(), O_RDONLY);
   ::fsync(fd);
@@ -28,7 +30,7 @@ TEST(DiskRate, ReadsTheWholeFile) {
 
 TEST(DiskRate, SaysWhatIsWrong) {
   EXPECT_EQ(measure_disk_rate("/nonexistent/x", 1).error().code, Code::kNotFound);
-  const std::string path = testing::TempDir() + "disk_rate_empty";
+  const std::string path = temp_folder() + "disk_rate_empty";
   std::ofstream(path, std::ios::binary).close();
   const auto empty = measure_disk_rate(path, 1);
   ASSERT_FALSE(empty);

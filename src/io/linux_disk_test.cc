@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "temp_folder.h"
 
 namespace deepinfer::io {
 namespace {
@@ -16,7 +17,7 @@ using Mode = Disk::Mode;
 class LinuxDiskTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = testing::TempDir() + "linux_disk_XXXXXX";
+    std::string pattern = temp_folder() + "linux_disk_XXXXXX";
     ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
     dir_ = pattern;
   }

@@ -8,11 +8,13 @@
 #include <fstream>
 #include <utility>
 
+#include "temp_folder.h"
+
 namespace deepinfer::io {
 namespace {
 
 std::string temporary_file(const std::string& name, const std::string& content) {
-  const std::string path = testing::TempDir() + "mapped_file_" + name;
+  const std::string path = temp_folder() + "mapped_file_" + name;
   std::ofstream(path, std::ios::binary) << content;
   return path;
 }
@@ -38,10 +40,10 @@ TEST(MappedFile, ReadsWhatIsThere) {
 }
 
 TEST(MappedFile, RefusesWhatIsNoFileAtOnce) {
-  const std::string pipe = testing::TempDir() + "mapped_file_pipe";
+  const std::string pipe = temp_folder() + "mapped_file_pipe";
   std::remove(pipe.c_str());
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  for (const std::string& path : {pipe, testing::TempDir(), std::string("/dev/zero")}) {
+  for (const std::string& path : {pipe, temp_folder(), std::string("/dev/zero")}) {
     const auto file = MappedFile::open(path);
     ASSERT_FALSE(file) << path;
     EXPECT_EQ(file.error().message, path + ": not a regular file");

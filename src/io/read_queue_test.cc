@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "temp_folder.h"
 
 namespace deepinfer::io {
 namespace {
@@ -34,7 +35,7 @@ class ReadQueueTest : public testing::Test {
   }
   bool holds(const ReadQueue::Part& part) const { return std::memcmp(part.out.data(), content_.data() + part.offset, part.needed) == 0; }
 
-  std::string path_ = testing::TempDir() + "read_queue", content_;
+  std::string path_ = temp_folder() + "read_queue", content_;
   std::vector<DirectFile> files_;
 };
 

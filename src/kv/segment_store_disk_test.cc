@@ -19,6 +19,7 @@
 #include "kv/segment_format.h"
 #include "kv/store_tools.h"
 #include "kv/store_world.h"
+#include "temp_folder.h"
 
 namespace deepinfer::kv {
 namespace {
@@ -26,7 +27,7 @@ namespace {
 // A store in a folder of its own, which goes with it.
 struct DiskWorld {
   explicit DiskWorld(uint64_t budget_bytes = uint64_t{64} << 20, int64_t block_bytes = kBlockBytes) {
-    folder = testing::TempDir() + "segment_store_XXXXXX";
+    folder = temp_folder() + "segment_store_XXXXXX";
     CHECK(::mkdtemp(folder.data()) != nullptr);
     options = StoreWorld(budget_bytes).options;
     options.dir = folder + "/cache";

@@ -12,11 +12,12 @@
 #include "model/gguf.h"
 #include "model/gguf_vocabulary.h"
 #include "model/model_file.h"
+#include "temp_folder.h"
 
 namespace deepinfer::model {
 namespace {
 
-std::string temporary(const std::string& name) { return testing::TempDir() + "dense_synth_" + name + ".gguf"; }
+std::string temporary(const std::string& name) { return temp_folder() + "dense_synth_" + name + ".gguf"; }
 
 std::string content(const std::string& path) {
   const auto text = io::read_small_file(path, 64 << 20);

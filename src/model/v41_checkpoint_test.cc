@@ -12,6 +12,7 @@
 #include "model/v41_synth.h"
 #include "model/v41_weights.h"
 #include "replaced.h"
+#include "temp_folder.h"
 #include "v41_folder.h"
 
 namespace deepinfer::model {
@@ -20,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string temporary_folder(const std::string& name) {
-  const std::string folder = testing::TempDir() + "v41_checkpoint_" + name;
+  const std::string folder = temp_folder() + "v41_checkpoint_" + name;
   fs::remove_all(folder);
   return folder;
 }

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <gtest/gtest.h>
 
+#include "temp_folder.h"
 #include "v41_folder.h"
 
 namespace deepinfer::model {
@@ -12,7 +13,7 @@ namespace {
 // Every array that the official code left of the run of 33 tokens is in the dump, of the same type, shape and (near enough) content.
 TEST(V41Dump, HasWhatTheGoldensHave) {
   const GoldenFile golden(kTiny + "/layers33.safetensors");
-  const std::string path = testing::TempDir() + "v41_dump.safetensors";
+  const std::string path = temp_folder() + "v41_dump.safetensors";
   const auto model = open_v41(kTiny);
   const auto workers = Workers::create(2, false);
   const auto dumped = dump_v41(*model, tokens_of(golden, "tokens"), {}, path, *workers);
@@ -45,7 +46,7 @@ TEST(V41Dump, HasWhatTheGoldensHave) {
 
 TEST(V41Dump, OneLayerAlone) {
   const GoldenFile golden(kTiny + "/layers33.safetensors");
-  const std::string path = testing::TempDir() + "v41_dump_layer.safetensors";
+  const std::string path = temp_folder() + "v41_dump_layer.safetensors";
   const auto model = open_v41(kTiny);
   const auto workers = Workers::create(1, false);
   const int32_t layer = 4;

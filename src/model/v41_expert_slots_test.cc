@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "temp_folder.h"
 
 namespace deepinfer::model {
 namespace {
@@ -87,7 +88,7 @@ V41Config few_experts() {
 class V41ExpertSlotsTest : public testing::TestWithParam<ExpertFiles::Order> {
  protected:
   const V41Config config_ = few_experts();
-  ExpertFiles files_{config_, GetParam(), testing::TempDir() + "expert_slots"};
+  ExpertFiles files_{config_, GetParam(), temp_folder() + "expert_slots"};
 
   std::unique_ptr<V41ExpertSlots> slots_of(uint64_t bytes) const { return V41ExpertSlots::create(config_, files_, bytes).value(); }
   bool holds(const V41Expert& got, int32_t layer, int32_t e) const {

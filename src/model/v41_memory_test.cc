@@ -12,6 +12,7 @@
 #include "model/safetensors.h"
 #include "model/v41_engram.h"
 #include "model/v41_synth.h"
+#include "temp_folder.h"
 #include "v41_folder.h"
 
 namespace deepinfer::model {
@@ -28,7 +29,7 @@ V41Config wide_config() {
 class V41MemoryTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "v41_memory";
+    folder_ = temp_folder() + "v41_memory";
     std::filesystem::remove_all(folder_);
     ASSERT_TRUE(write_v41_synth(folder_, wide_config(), {.seed = 5, .shard_bytes = 10 << 20}));
     for (const auto& entry : std::filesystem::directory_iterator(folder_)) {  // pages that are not on the disk yet cannot be evicted

@@ -6,6 +6,7 @@
 
 #include "model/check_values.h"
 #include "model/v41_weights.h"
+#include "temp_folder.h"
 #include "v41_folder.h"
 
 namespace deepinfer::model {
@@ -17,7 +18,7 @@ class V41Synth : public testing::Test {
     return write_config(name, v41_synth_shape("v4.1-tiny", sizes).value(), options);
   }
   std::string write_config(const std::string& name, const V41Config& config, const V41SynthOptions& options) {
-    const std::string folder = testing::TempDir() + "v41_synth_" + name;
+    const std::string folder = temp_folder() + "v41_synth_" + name;
     std::filesystem::remove_all(folder);
     folders_.push_back(folder);
     const auto written = write_v41_synth(folder, config, options);
@@ -121,18 +122,18 @@ TEST(V41SynthShape, SaysWhatCannotBe) {
     ASSERT_FALSE(shape);
     EXPECT_EQ(shape.error().code, Code::kInvalidArgument);
   }
-  EXPECT_EQ(write_v41_synth(testing::TempDir(), v41_synth_shape("v4.1-tiny", {}).value(), {}).error().code, Code::kInvalidArgument);  // is there
+  EXPECT_EQ(write_v41_synth(temp_folder(), v41_synth_shape("v4.1-tiny", {}).value(), {}).error().code, Code::kInvalidArgument);  // is there
   const auto nowhere = write_v41_synth("/proc/x", v41_synth_shape("v4.1-tiny", {}).value(), {});
   ASSERT_FALSE(nowhere);
   EXPECT_EQ(nowhere.error().code, Code::kIo);
-  const auto huge = write_v41_synth(testing::TempDir() + "v41_synth_huge", v41_synth_shape("v4.1", {.experts = 4096, .engram_vocab = int64_t{1} << 35}).value(), {});
+  const auto huge = write_v41_synth(temp_folder() + "v41_synth_huge", v41_synth_shape("v4.1", {.experts = 4096, .engram_vocab = int64_t{1} << 35}).value(), {});
   ASSERT_FALSE(huge);
   EXPECT_EQ(huge.error().code, Code::kResourceExhausted);
 }
 
 TEST(V41SynthFolder, WritesBesideTheFolderAndTakesUpNothing) {
   namespace fs = std::filesystem;
-  const std::string folder = testing::TempDir() + "v41_synth_beside";
+  const std::string folder = temp_folder() + "v41_synth_beside";
   fs::remove_all(folder);
   const V41Config c = v41_synth_shape("v4.1-tiny", {.layers = 3, .experts = 2}).value();
   const auto files = [](const std::string& in) { return std::distance(fs::directory_iterator(in), fs::directory_iterator()); };
