@@ -102,12 +102,16 @@ class Recorder final : public V41Observer {
     }
   }
 
-  // A mask over compressed rows instead of blocks; rows are the positions from 0 on.
+  // A mask over compressed rows instead of blocks; rows are the positions from 0 on. A chosen block counts whole, rows that the position
+  // does not see yet too, as in the goldens.
   void candidates(int32_t layer, int64_t rows, int64_t max_blocks, const uint8_t* chosen) {
     const int64_t all = c_.rows_after(layer, rows);
     std::string mask(static_cast<size_t>(rows * all), '\0');
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t t = 0; t < c_.rows_after(layer, r + 1); ++t) mask[static_cast<size_t>(r * all + t)] = static_cast<char>(chosen[r * max_blocks + t / c_.candidate_block_size]);
+    const int64_t size = c_.candidate_block_size;
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t end = std::min(all, (c_.rows_after(layer, r + 1) + size - 1) / size * size);
+      for (int64_t t = 0; t < end; ++t) mask[static_cast<size_t>(r * all + t)] = static_cast<char>(chosen[r * max_blocks + t / size]);
+    }
     add("candidates", layer, array_of("U8", {rows, all}, mask.data()));
   }
 
