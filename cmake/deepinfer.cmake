@@ -44,7 +44,11 @@ function(deepinfer_test name)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE DI_SOURCE_DIR="${CMAKE_SOURCE_DIR}" DI_BINARY_DIR="${CMAKE_BINARY_DIR}")
   # Optimising a test takes longer than it runs: -O2 half as long again as -O1, and a sanitizer's additions longer still.
-  target_compile_options(${name} PRIVATE $<IF:$<BOOL:${DI_SANITIZE}>,-O0,-O1>)
+  if(DI_SANITIZE)
+    target_compile_options(${name} PRIVATE -O0)
+  else()
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
   # Workers spin inside a step: two such programs on the same cores would wait for each other's time slices.
   set(processors 1)
   if("engine" IN_LIST ARG_LABELS OR "e2e" IN_LIST ARG_LABELS)
