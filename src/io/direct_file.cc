@@ -51,7 +51,7 @@ Result<> DirectFile::read(uint64_t offset, size_t needed, std::span<std::byte> o
     if (n == 0) return became_shorter(path_);
     if (done + static_cast<size_t>(n) >= needed) return {};
     // Cut short inside a page: either the file ends there, or the page is read once more.
-    const size_t whole = (done + static_cast<size_t>(n)) / kPageBytes * kPageBytes;
+    const size_t whole = pages_down(done + static_cast<size_t>(n));
     if (whole == done) return became_shorter(path_);
     done = whole;
   }
@@ -67,7 +67,7 @@ Result<> DirectFile::read_cached(uint64_t offset, std::span<std::byte> out) cons
     done += static_cast<size_t>(n);
   }
   // To the end of the last page, which the system keeps if it is named in part only.
-  (void)::posix_fadvise(cached_, static_cast<off_t>(offset), static_cast<off_t>((out.size() + kPageBytes - 1) / kPageBytes * kPageBytes), POSIX_FADV_DONTNEED);
+  (void)::posix_fadvise(cached_, static_cast<off_t>(offset), static_cast<off_t>(pages_up(out.size())), POSIX_FADV_DONTNEED);
   return {};
 }
 

@@ -60,8 +60,8 @@ MappedFile::~MappedFile() {
 // From the page that holds the first byte to that of the last; the mapping itself begins at a page and is padded to one.
 std::span<const std::byte> MappedFile::whole_pages(std::span<const std::byte> range) const {
   CHECK(range.empty() || (range.data() >= bytes_.data() && range.data() + range.size() <= bytes_.data() + bytes_.size()));
-  const size_t begin = static_cast<size_t>(range.data() - bytes_.data()) / kPageBytes * kPageBytes;
-  const size_t end = (static_cast<size_t>(range.data() + range.size() - bytes_.data()) + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const size_t begin = pages_down(static_cast<size_t>(range.data() - bytes_.data()));
+  const size_t end = pages_up(static_cast<size_t>(range.data() + range.size() - bytes_.data()));
   return range.empty() ? range : std::span(bytes_.data() + begin, end - begin);
 }
 
@@ -69,7 +69,7 @@ MappedFile::Part MappedFile::pages_inside(std::span<const std::byte> range) cons
   if (range.empty()) return {};
   CHECK(range.data() >= bytes_.data() && range.data() + range.size() <= bytes_.data() + bytes_.size());
   const auto first = static_cast<size_t>(range.data() - bytes_.data());
-  const size_t begin = (first + kPageBytes - 1) / kPageBytes * kPageBytes, end = (first + range.size()) / kPageBytes * kPageBytes;
+  const size_t begin = pages_up(first), end = pages_down(first + range.size());
   return begin < end ? Part{begin, end} : Part{};
 }
 
@@ -136,7 +136,7 @@ int64_t MappedFile::resident_bytes_inside(std::span<const std::byte> range) cons
 }
 
 int64_t resident_bytes(std::span<const std::byte> pages) {
-  std::vector<unsigned char> present((pages.size() + kPageBytes - 1) / kPageBytes);
+  std::vector<unsigned char> present(pages_up(pages.size()) / kPageBytes);
   if (present.empty() || ::mincore(const_cast<std::byte*>(pages.data()), pages.size(), present.data()) != 0) return 0;
   return std::count_if(present.begin(), present.end(), [](unsigned char p) { return (p & 1) != 0; }) * static_cast<int64_t>(kPageBytes);
 }

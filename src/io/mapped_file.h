@@ -62,6 +62,8 @@ class MappedFile {
 };
 
 constexpr size_t kPageBytes = 4096;  // of memory; the unit of the above
+constexpr size_t pages_down(size_t bytes) { return bytes / kPageBytes * kPageBytes; }
+constexpr size_t pages_up(size_t bytes) { return pages_down(bytes + kPageBytes - 1); }
 
 // Of memory that begins at a page, mapped from a file or not. Slow, for tests and measurements.
 int64_t resident_bytes(std::span<const std::byte> pages);

@@ -34,7 +34,7 @@ class ReadQueue {
   };
 
   ReadQueue(int32_t num_places, const Options& options);
-  ReadQueue(int32_t num_places);  // NOLINT(google-explicit-constructor)
+  explicit ReadQueue(int32_t num_places);
   ~ReadQueue();  // what has not begun is dropped, what has is waited for
   ReadQueue(const ReadQueue&) = delete;
   ReadQueue& operator=(const ReadQueue&) = delete;

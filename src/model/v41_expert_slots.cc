@@ -59,7 +59,7 @@ Result<V41ExpertSlots::Expert> V41ExpertSlots::find(const Checkpoint& checkpoint
   Expert expert;
   for (const Part& part : parts) {
     Run* run = expert.num_runs > 0 ? &expert.runs[expert.num_runs - 1] : nullptr;
-    if (run == nullptr || run->file != part.file || part.begin / io::kPageBytes * io::kPageBytes > run->first_page() + run->page_bytes()) {
+    if (run == nullptr || run->file != part.file || io::pages_down(part.begin) > run->first_page() + run->page_bytes()) {
       const uint64_t in_slot = expert.slot_bytes();
       run = &expert.runs[expert.num_runs++];
       *run = {.file = part.file, .begin = part.begin, .in_slot = in_slot};

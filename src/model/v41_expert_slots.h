@@ -54,9 +54,9 @@ class V41ExpertSlots {
     size_t file = 0;              // of files_
     uint64_t begin = 0, end = 0;  // of the first and the last part in the file
     uint64_t in_slot = 0;         // where its first page begins there
-    uint64_t first_page() const { return begin / io::kPageBytes * io::kPageBytes; }
+    uint64_t first_page() const { return io::pages_down(begin); }
     uint64_t num_bytes() const { return end - first_page(); }  // to be read
-    uint64_t page_bytes() const { return (num_bytes() + io::kPageBytes - 1) / io::kPageBytes * io::kPageBytes; }
+    uint64_t page_bytes() const { return io::pages_up(num_bytes()); }
   };
   struct Expert {
     std::array<uint64_t, kParts> parts{};  // where they begin in a slot
