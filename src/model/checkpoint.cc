@@ -15,4 +15,18 @@ void Checkpoint::release(const TensorView& tensor) const {
   if (const io::MappedFile* mapping = mapping_of(tensor)) mapping->release(tensor.data);
 }
 
+std::vector<std::span<const std::byte>> joined(std::vector<std::span<const std::byte>> ranges) {
+  using Bytes = std::span<const std::byte>;
+  std::sort(ranges.begin(), ranges.end(), [](Bytes a, Bytes b) { return a.data() < b.data(); });
+  std::vector<Bytes> out;
+  for (const Bytes range : ranges) {
+    if (!out.empty() && out.back().data() + out.back().size() == range.data()) {
+      out.back() = Bytes(out.back().data(), out.back().size() + range.size());
+    } else {
+      out.push_back(range);
+    }
+  }
+  return out;
+}
+
 }  // namespace deepinfer::model

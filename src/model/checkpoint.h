@@ -47,4 +47,8 @@ class Checkpoint {
   virtual std::span<io::MappedFile> mappings() = 0;
 };
 
+// Ranges of one file in the order in which they lie there, neighbours joined: pages that two tensors share are inside then, and advice on a range, or
+// memory in its place, costs the kernel a mapping only where it ends.
+std::vector<std::span<const std::byte>> joined(std::vector<std::span<const std::byte>> ranges);
+
 }  // namespace deepinfer::model

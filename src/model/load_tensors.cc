@@ -8,29 +8,10 @@
 #include "io/free_memory.h"
 
 namespace deepinfer::model {
-namespace {
-
-using Bytes = std::span<const std::byte>;
-
-// In the order in which they lie there, neighbours joined: pages that two tensors share are inside then, and each range costs the kernel a mapping.
-std::vector<Bytes> joined(std::vector<Bytes> ranges) {
-  std::sort(ranges.begin(), ranges.end(), [](Bytes a, Bytes b) { return a.data() < b.data(); });
-  std::vector<Bytes> out;
-  for (const Bytes range : ranges) {
-    if (!out.empty() && out.back().data() + out.back().size() == range.data()) {
-      out.back() = Bytes(out.back().data(), out.back().size() + range.size());
-    } else {
-      out.push_back(range);
-    }
-  }
-  return out;
-}
-
-}  // namespace
 
 Result<> load_tensors(Checkpoint& checkpoint, const std::function<bool(std::string_view)>& wanted, Workers& workers) {
   const std::span<io::MappedFile> files = checkpoint.mappings();
-  std::vector<std::vector<Bytes>> ranges(files.size());
+  std::vector<std::vector<std::span<const std::byte>>> ranges(files.size());
   uint64_t needed = 0;
   for (const TensorView& tensor : checkpoint.tensors()) {
     if (!wanted(tensor.name)) continue;
@@ -49,7 +30,7 @@ Result<> load_tensors(Checkpoint& checkpoint, const std::function<bool(std::stri
     team.reset_tickets();
     for (int64_t ticket; (ticket = team.next_ticket()) < static_cast<int64_t>(files.size());) {
       const auto i = static_cast<size_t>(ticket);
-      for (const Bytes range : joined(std::move(ranges[i])))
+      for (const std::span<const std::byte> range : joined(std::move(ranges[i])))
         if (results[i]) results[i] = files[i].load(range);
     }
   });

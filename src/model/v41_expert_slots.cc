@@ -72,16 +72,14 @@ Result<V41ExpertSlots::Expert> V41ExpertSlots::find(const Checkpoint& checkpoint
 
 // What the system's cache holds of experts goes: read ahead beside what was bound, or just written. Pages that they share with something else come back alone.
 void V41ExpertSlots::leave_mappings() const {
-  std::vector<Run> all;
-  for (const Expert& expert : experts_) all.insert(all.end(), expert.runs.begin(), expert.runs.begin() + static_cast<std::ptrdiff_t>(expert.num_runs));
-  std::sort(all.begin(), all.end(), [](const Run& a, const Run& b) { return std::pair(a.file, a.begin) < std::pair(b.file, b.begin); });
-  // One piece of advice for neighbours: each that differs from what lies beside it would cost the kernel a mapping of its own.
-  for (size_t i = 0; i < all.size();) {
-    Run joined = all[i];
-    for (++i; i < all.size() && all[i].file == joined.file && all[i].begin == joined.end; ++i) joined.end = all[i].end;
-    mapped(joined).expect_random(bytes_of(joined));
-    mapped(joined).evict(bytes_of(joined));
-  }
+  std::vector<std::vector<std::span<const std::byte>>> ranges(mappings_.size());
+  for (const Expert& expert : experts_)
+    for (size_t i = 0; i < expert.num_runs; ++i) ranges[expert.runs[i].file].push_back(bytes_of(expert.runs[i]));
+  for (size_t i = 0; i < mappings_.size(); ++i)
+    for (const std::span<const std::byte> range : joined(std::move(ranges[i]))) {
+      mappings_[i]->expect_random(range);
+      mappings_[i]->evict(range);
+    }
 }
 
 void V41ExpertSlots::want(int32_t layer, std::span<const int32_t> chosen) {
