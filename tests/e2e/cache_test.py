@@ -409,16 +409,18 @@ class IndexTest(CacheCase):
 
     def test_what_one_computed_another_finds(self):
         first, second = self.start(), self.start()
-        found = []
         for n in range(6):  # the directory is looked at every two seconds: some come sooner
-            self.check(first, n)
-            self.wait_told(first)
-            found.append(self.check(second, n)[1]["shared"])
-        self.assertGreater(sorted(found)[3], 100)  # not all: an answer of the index that is late, on a busy machine, is not waited for
+            for salt in "abcde":  # an answer of the index that comes late, on a busy machine, is not waited for
+                self.check(first, n, salt)
+                self.wait_told(first)
+                found = self.check(second, n, salt)[1]["shared"]
+                if found > 100:
+                    break
+            self.assertGreater(found, 100)
         self.assertGreater(self.metric(second, "deepinfer_cache_index_found_blocks_total")[0], 3)
         self.assertEqual(self.metric(second, "deepinfer_cache_index_wrong_places_total")[0], 0)
-        size = re.search(rb":(\d+)", self.redis.run("DBSIZE"))
-        self.assertGreater(int(size.group(1)), 10)
+        found = re.search(rb":(\d+)", self.redis.run("DBSIZE"))
+        self.assertGreater(int(found.group(1)), 10)
 
     def test_redis_killed_restarted_stopped_flushed_and_full_of_rubbish_during_load(self):
         first, second = self.start(), self.start()
