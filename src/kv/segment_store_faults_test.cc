@@ -280,14 +280,49 @@ TEST(StoreFaults, WhatCannotBeLookedAtIsNotForgotten) {
   EXPECT_EQ(world.get(chain), 10u);
 }
 
+void remove_directory(const StoreWorld& world) {
+  for (const std::string& path : world.disk->files()) (void)world.disk->remove(path);
+  const std::string model = "/cache/" + folder_name(world.options.model), tenant = model + "/" + folder_name(world.tag().tenant);
+  for (const std::string& folder : {tenant, model, std::string("/cache/writers"), std::string("/cache")}) (void)world.disk->remove(folder);
+  ASSERT_FALSE(world.disk->status("/cache"));
+}
+
+// Before any of the accesses of a tenant's first block: at the latest after maintenance it is a directory like any other.
+TEST(StoreFaults, TheDirectoryRemovedAtAnyMomentOfATenantsFirstBlock) {
+  const auto chain = chain_of(1, 4);
+  int64_t num_accesses = 1;
+  for (int64_t moment = 0; moment < num_accesses; ++moment) {
+    StoreWorld world;
+    world.open();
+    remove_directory(world);  // so that all of it is made again
+    const Digest256 secret = world.options.folder.secret;
+    int64_t seen = 0;
+    world.disk->set_fault([&](const Access&) -> Result<> {
+      if (seen++ == moment) {
+        const auto saved = seen;
+        remove_directory(world);  // counts accesses of its own
+        seen = saved;
+      }
+      return {};
+    });
+    world.put(chain);
+    world.disk->set_fault(nullptr);
+    num_accesses = std::max(num_accesses, seen);
+    world.store->maintain();
+    EXPECT_EQ(world.put(chain), 4u) << moment;
+    world.open();
+    EXPECT_EQ(world.options.folder.secret, secret) << moment;
+    EXPECT_EQ(world.get(chain), 4u) << moment;
+  }
+  EXPECT_GT(num_accesses, 10);
+}
+
 TEST(StoreFaults, TheDirectoryRemovedWhileServing) {
   StoreWorld world;
   world.open();
   const auto chain = chain_of(1, 4);
   world.put(chain);
-  for (const std::string& path : world.disk->files()) ASSERT_TRUE(world.disk->remove(path));
-  const std::string model = "/cache/" + folder_name(world.options.model), tenant = model + "/" + folder_name(world.tag().tenant);
-  for (const std::string& folder : {tenant, model, std::string("/cache/writers"), std::string("/cache")}) ASSERT_TRUE(world.disk->remove(folder));
+  remove_directory(world);
   world.store->maintain();
   EXPECT_EQ(world.get(chain), 0u);
   EXPECT_EQ(world.put(chain), 4u);

@@ -233,6 +233,8 @@ Result<> SegmentStore::Core::open_new_file(Active& active) {
     DI_TRY(disk_->make_folder(folder));
     DI_TRY(disk_->sync_folder(options_.dir));
     file = disk_->open(active.path, io::Disk::Mode::kCreateDirect);
+    // Once more: removed in between, the directory was made anew without its marks, and no write into it would ever fail.
+    if (file) DI_TRY(restore_store_folder(*disk_, options_.dir, options_.folder.secret));
   }
   if (!file) return file.error();
   active.file = std::move(*file);
