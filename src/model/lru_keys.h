@@ -46,7 +46,6 @@ class LruKeys {
     return result;
   }
 
-  bool contains(int64_t key) const { return table_[find(key)] != kNone; }
   int32_t slot_of(int64_t key) const { return table_[find(key)]; }  // -1: it is not there
   int32_t size() const { return size_; }
   int32_t capacity() const { return static_cast<int32_t>(slots_.size()); }
